@@ -12,14 +12,8 @@ from dataclasses import dataclass, field
 
 from bench.benchmark import Sample
 from holdfast_sidecar.config.settings import SidecarSettings
-from holdfast_sidecar.decisions.absence import (
-    ROUNDS,
-    Witnesses,
-    find_absent,
-    judge_presence,
-)
-from holdfast_sidecar.decisions.cluster import Cluster
-from holdfast_sidecar.decisions.liveness import COUNTED_BEATS, Beat, Heartbeats, StepTimes
+from holdfast_sidecar.policy.cluster import COUNTED_BEATS, Beat, Cluster, Heartbeats, StepTimes
+from holdfast_sidecar.policy.start import ROUNDS, Witnesses, find_absent, judge_presence
 from holdfast_sidecar.records.plan import Member, Plan
 from holdfast_sidecar.records.reports import AgentReport, LifeSign, NodeReport
 

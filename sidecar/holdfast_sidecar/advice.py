@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-from holdfast_sidecar.decisions.blame import LEFT, OF_A_MISMATCH
-from holdfast_sidecar.decisions.choosing import ABOUT_NUMBERS
-from holdfast_sidecar.decisions.divergence import NO_DIRECTORY
-from holdfast_sidecar.decisions.hardware import NO_MACHINE, OF_HARDWARE, SPARED
-from holdfast_sidecar.decisions.modes import setting_of
-from holdfast_sidecar.decisions.replacing import STRAGGLER
+from holdfast_sidecar.policy.blame import LEFT, OF_A_MISMATCH
+from holdfast_sidecar.policy.checkpoint_choice import ABOUT_NUMBERS
+from holdfast_sidecar.policy.hardware import NO_MACHINE, OF_HARDWARE, SPARED
+from holdfast_sidecar.policy.modes import setting_of
+from holdfast_sidecar.policy.numbers import NO_DIRECTORY
+from holdfast_sidecar.policy.replacement import STRAGGLER
 from holdfast_sidecar.records.plan import LEFT_ALONE
 from holdfast_sidecar.story import WITHOUT, Story
 

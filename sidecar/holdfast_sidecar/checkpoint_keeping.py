@@ -12,21 +12,14 @@ from collections.abc import Callable, Mapping
 from holdfast_sidecar.checkpoint_orders import CheckpointOrders, Storage
 from holdfast_sidecar.checkpoint_outcomes import of_run, with_ended, with_skipped
 from holdfast_sidecar.config.settings import Settings
-from holdfast_sidecar.decisions import (
-    checkpointing,
-    precaution,
-    preemption,
-    replacing,
-    shipping,
-)
-from holdfast_sidecar.decisions.choosing import trusted_below
-from holdfast_sidecar.decisions.cluster import Cluster
-from holdfast_sidecar.decisions.outcome import Circumstances
-from holdfast_sidecar.decisions.preemption import Preemption
-from holdfast_sidecar.decisions.schedule import work_out
-from holdfast_sidecar.decisions.snapshot_source import first_that_counts
-from holdfast_sidecar.decisions.watching import newcomers
 from holdfast_sidecar.desk.asked_storage import Unanswered
+from holdfast_sidecar.policy import checkpoint_order, precaution, preemption, replacement
+from holdfast_sidecar.policy.checkpoint_choice import first_that_counts, trusted_below
+from holdfast_sidecar.policy.checkpoint_schedule import work_out
+from holdfast_sidecar.policy.cluster import Cluster
+from holdfast_sidecar.policy.outcome import Circumstances
+from holdfast_sidecar.policy.preemption import Preemption
+from holdfast_sidecar.policy.running import newcomers
 from holdfast_sidecar.records.checkpoint import CheckpointOrder
 from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.records.plan import Plan
@@ -129,14 +122,14 @@ class CheckpointKeeping:
         if plan is None or not self._storage.path(0, ""):
             return False
         if order is not None and order.state == "writing":
-            key = f"{order.identifier} {checkpointing.how_far(order, cluster.nodes)}"
+            key = f"{order.identifier} {checkpoint_order.how_far(order, cluster.nodes)}"
             return self._watch.elapsed("rescue", key, now) < RESCUE_STILL_S
         key = f"{lease.epoch} {plan.attempt}"
         if self._rescued == key:
             return False
         below = trusted_below(cluster, plan, cluster.incidents.get(plan.incident))
-        found = shipping.newest_shipment(plan, cluster.nodes, cluster.is_alive, below)
-        saved = checkpointing.last_step(cluster.ledger.values(), plan, cluster.ranks(plan))
+        found = checkpoint_order.newest_shipment(plan, cluster.nodes, cluster.is_alive, below)
+        saved = checkpoint_order.last_step(cluster.ledger.values(), plan, cluster.ranks(plan))
         if found is None or found.step <= saved:
             return False
         if self._orders.write(lease, self._rescue(lease, plan, found), cluster.checkpoint_text):
@@ -144,7 +137,9 @@ class CheckpointKeeping:
             self._rescued = key
         return True
 
-    def _rescue(self, lease: Lease, plan: Plan, found: shipping.Shipment) -> CheckpointOrder:
+    def _rescue(
+        self, lease: Lease, plan: Plan, found: checkpoint_order.Shipment
+    ) -> CheckpointOrder:
         identifier = self._new_identifier()
         return CheckpointOrder(
             identifier=identifier,
@@ -202,9 +197,9 @@ class CheckpointKeeping:
         since_s = self._watch.elapsed("schedule", key, circumstances.now)
         if order is None or order.attempt != plan.attempt:
             # What an earlier attempt did and a snapshot kept is on no storage either.
-            since_s = max(since_s, checkpointing.seconds_of_work(last_step, ranks))
+            since_s = max(since_s, checkpoint_order.seconds_of_work(last_step, ranks))
         every_s = work_out(cluster, settings, circumstances.now_unix_s).interval.target_s
-        return checkpointing.is_due(settings, ranks, last_step, since_s, every_s)
+        return checkpoint_order.is_due(settings, ranks, last_step, since_s, every_s)
 
     def _skip_if_due(
         self, cluster: Cluster, plan: Plan, order: CheckpointOrder, circumstances: Circumstances
@@ -225,11 +220,11 @@ class CheckpointKeeping:
     def _save_before(self, leaving: Preemption, lease: Lease, cluster: Cluster, plan: Plan) -> None:
         """Members must go: save what can be saved before they do."""
         wanted = preemption.wants(cluster, plan)
-        if isinstance(wanted, shipping.Shipment):
+        if isinstance(wanted, checkpoint_order.Shipment):
             order = dataclasses.replace(
                 self._rescue(lease, plan, wanted),
                 requested_by=preemption.ASKED_BY,
-                trigger=checkpointing.trigger_of(preemption.ASKED_BY),
+                trigger=checkpoint_order.trigger_of(preemption.ASKED_BY),
             )
             self._orders.write(lease, order, cluster.checkpoint_text)
         elif wanted and not self._obstacle(plan, cluster):
@@ -241,12 +236,12 @@ class CheckpointKeeping:
         ranks = cluster.ranks(plan)
         requests = cluster.asked_to_save()
         asked_by = ",".join(requests)
-        last_step = checkpointing.last_step(cluster.ledger.values(), plan, ranks)
+        last_step = checkpoint_order.last_step(cluster.ledger.values(), plan, ranks)
         order = cluster.checkpoint
         due = self._is_due(cluster, plan, order, last_step, circumstances)
         if not asked_by and newcomers(cluster, plan) and not _saved_to_grow(order, plan):
             asked_by = "grow"
-        asked_by = asked_by or replacing.asks_to_save(cluster, plan, circumstances)
+        asked_by = asked_by or replacement.asks_to_save(cluster, plan, circumstances)
         foretold = None
         if not asked_by:
             if order is not None and self._orders.is_worth_another_try(order):
@@ -269,8 +264,8 @@ class CheckpointKeeping:
     def _obstacle(self, plan: Plan, cluster: Cluster) -> str:
         if not self._storage.path(0, ""):
             return "no checkpoint directory is configured (three lines need --checkpoint-dir)"
-        obstacle = checkpointing.obstacle(plan, cluster.ranks(plan))
-        return obstacle or shipping.awaited_slots(plan, cluster.nodes)
+        obstacle = checkpoint_order.obstacle(plan, cluster.ranks(plan))
+        return obstacle or checkpoint_order.awaited_slots(plan, cluster.nodes)
 
     def _arm(
         self,
@@ -280,15 +275,15 @@ class CheckpointKeeping:
         asked_by: str,
         left_s: float = float("inf"),
     ) -> None:
-        margin = checkpointing.margin_s(self._settings.sidecar, self._orders.late_in_a_row)
+        margin = checkpoint_order.margin_s(self._settings.sidecar, self._orders.late_in_a_row)
         on_grid = 0 if asked_by else self._settings.checkpoint.every_steps
         ranks = cluster.ranks(plan)
-        step = checkpointing.step_to_arm(ranks, margin, on_grid)
+        step = checkpoint_order.step_to_arm(ranks, margin, on_grid)
         # An armed order holds up every other one: as long as nobody knows how far its step lies
         # ahead, it is none of those that can be reached soon.
-        if on_grid and not checkpointing.is_within_reach(step, ranks, margin):
+        if on_grid and not checkpoint_order.is_within_reach(step, ranks, margin):
             return
-        mode = shipping.mode_for(plan, cluster.nodes)
+        mode = checkpoint_order.mode_for(plan, cluster.nodes)
         identifier = self._new_identifier()
         order = CheckpointOrder(
             identifier=identifier,
@@ -298,7 +293,8 @@ class CheckpointKeeping:
             path=self._storage.path(step, identifier),
             state="armed",
             deadline_s=min(
-                checkpointing.seconds_to_save(step, ranks) + self._settings.checkpoint.deadline_s,
+                checkpoint_order.seconds_to_save(step, ranks)
+                + self._settings.checkpoint.deadline_s,
                 preemption.patience_s(
                     mode, left_s, preemption.writing_s(cluster, self._settings.policy)
                 ),
@@ -306,7 +302,7 @@ class CheckpointKeeping:
             requested_by=asked_by,
             write_timeout_s=self._settings.checkpoint.write_timeout_s,
             mode=mode,
-            trigger=checkpointing.trigger_of(asked_by),
+            trigger=checkpoint_order.trigger_of(asked_by),
         )
         self._orders.write(lease, order, cluster.checkpoint_text)
 
@@ -323,7 +319,7 @@ class CheckpointKeeping:
             deadline_s=0.0,
             requested_by=",".join(requests),
             reason=reason,
-            trigger=checkpointing.trigger_of(requests[0]),
+            trigger=checkpoint_order.trigger_of(requests[0]),
         )
         self._orders.write(lease, order, cluster.checkpoint_text)
         self._orders.answer(lease, cluster, requests, reason)

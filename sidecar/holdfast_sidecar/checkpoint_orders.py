@@ -11,10 +11,10 @@ import logging
 from collections.abc import Sequence
 from typing import Protocol
 
-from holdfast_sidecar.decisions import checkpointing, preemption, shipping
-from holdfast_sidecar.decisions.choosing import trusted_below
-from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.desk.asked_storage import Unanswered
+from holdfast_sidecar.policy import checkpoint_order, preemption
+from holdfast_sidecar.policy.checkpoint_choice import trusted_below
+from holdfast_sidecar.policy.cluster import Cluster
 from holdfast_sidecar.records.checkpoint import (
     ATTEMPT_ENDED,
     CheckpointOrder,
@@ -95,14 +95,16 @@ class CheckpointOrders:
     ) -> None:
         """An armed order: its ranks are on their way."""
         still_for_s = self._still_for_s("armed", cluster, order, now)
-        verdict = checkpointing.judge(order, plan, cluster.nodes, cluster.ranks(plan), still_for_s)
-        if isinstance(verdict, checkpointing.Pending):
+        verdict = checkpoint_order.judge(
+            order, plan, cluster.nodes, cluster.ranks(plan), still_for_s
+        )
+        if isinstance(verdict, checkpoint_order.Pending):
             self._lend(lease, cluster, order)
             return
-        order = checkpointing.as_saved(order, plan, cluster.nodes)
-        if isinstance(verdict, checkpointing.Copied):
+        order = checkpoint_order.as_saved(order, plan, cluster.nodes)
+        if isinstance(verdict, checkpoint_order.Copied):
             self._ship(lease, cluster, plan, order)
-        elif isinstance(verdict, checkpointing.Complete):
+        elif isinstance(verdict, checkpoint_order.Complete):
             self._complete(lease, cluster, plan, order, verdict.parts)
         else:
             self.end(lease, cluster, order, verdict.reason)
@@ -114,13 +116,13 @@ class CheckpointOrders:
         plan = cluster.plan
         ranks = {} if plan is None or plan.attempt != order.attempt else cluster.ranks(plan)
         still_for_s = self._still_for_s("writing", cluster, order, now)
-        verdict = shipping.judge_writing(
+        verdict = checkpoint_order.judge_writing(
             order, cluster.nodes, cluster.unattended, ranks, still_for_s
         )
-        if isinstance(verdict, checkpointing.Pending):
+        if isinstance(verdict, checkpoint_order.Pending):
             self._lend(lease, cluster, order)
-        elif isinstance(verdict, checkpointing.Complete):
-            as_saved = shipping.plan_of(order, plan)
+        elif isinstance(verdict, checkpoint_order.Complete):
+            as_saved = checkpoint_order.plan_of(order, plan)
             self._complete(lease, cluster, as_saved, order, verdict.parts)
         else:
             self._give_up(lease, cluster, order, verdict.reason)
@@ -135,13 +137,13 @@ class CheckpointOrders:
         if order is None or order.state not in ("armed", "writing"):
             return False
         if plan is not None and order.state == "armed":
-            order = checkpointing.as_saved(order, plan, cluster.nodes)
+            order = checkpoint_order.as_saved(order, plan, cluster.nodes)
         if plan is None or order.step < trusted_below(
             cluster, plan, cluster.incidents.get(plan.incident)
         ):
             if order.state == "writing":
                 return False
-            if plan is not None and checkpointing.is_copied(order, plan, cluster.nodes):
+            if plan is not None and checkpoint_order.is_copied(order, plan, cluster.nodes):
                 return self._ship(lease, cluster, plan, order)
         if order.state == "armed" and order.mode == "snapshot":
             # Nothing of it is on storage before its state is `writing`.
@@ -208,7 +210,7 @@ class CheckpointOrders:
         self, state: str, cluster: Cluster, order: CheckpointOrder, now: float
     ) -> float:
         """Since when nothing of it was written or hashed, or it has been in this state."""
-        key = f"{order.identifier} {checkpointing.how_far(order, cluster.nodes)}"
+        key = f"{order.identifier} {checkpoint_order.how_far(order, cluster.nodes)}"
         return self._watch.elapsed(state, key, now)
 
     def _ship(self, lease: Lease, cluster: Cluster, plan: Plan, order: CheckpointOrder) -> bool:
@@ -216,7 +218,7 @@ class CheckpointOrders:
         writing = dataclasses.replace(
             order,
             state="writing",
-            writers=shipping.writers_of(plan),
+            writers=checkpoint_order.writers_of(plan),
             since=order.attempt,
         )
         return self.write(lease, writing, cluster.checkpoint_text)

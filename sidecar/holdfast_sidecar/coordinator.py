@@ -16,33 +16,41 @@ from typing import Protocol, TypeVar
 
 from holdfast_sidecar import __version__
 from holdfast_sidecar.config.settings import Settings
-from holdfast_sidecar.decisions import modes
-from holdfast_sidecar.decisions.absence import (
+from holdfast_sidecar.fence import FenceFile
+from holdfast_sidecar.leadership import Leadership
+from holdfast_sidecar.linux.threads import start_thread
+from holdfast_sidecar.policy import modes
+from holdfast_sidecar.policy.attached import attached_run
+from holdfast_sidecar.policy.budget import EXIT_REQUEUE
+from holdfast_sidecar.policy.cluster import (
+    COUNTED_BEATS,
+    Beat,
+    Cluster,
+    Heartbeats,
+    StepTimes,
+    beats,
+    parse_cluster,
+)
+from holdfast_sidecar.policy.election import (
+    Namesake,
+    NamesakeWatch,
+    is_parting,
+    is_taken,
+    refusal,
+    who_watches,
+    why_gone,
+)
+from holdfast_sidecar.policy.formation import awaited, find_unchecked, judge_admission
+from holdfast_sidecar.policy.start import (
     Witnesses,
     find_absent,
+    is_fresh,
     judge_presence,
     judged,
     next_due_s,
     step_counts,
     suspects,
 )
-from holdfast_sidecar.decisions.admission import awaited, find_unchecked, judge_admission
-from holdfast_sidecar.decisions.beginning import is_fresh
-from holdfast_sidecar.decisions.cluster import Cluster, beats, parse_cluster
-from holdfast_sidecar.decisions.liveness import COUNTED_BEATS, Beat, Heartbeats, StepTimes
-from holdfast_sidecar.decisions.namesake import (
-    Namesake,
-    NamesakeWatch,
-    is_parting,
-    refusal,
-    who_watches,
-)
-from holdfast_sidecar.decisions.observing import attached_run
-from holdfast_sidecar.decisions.restart import EXIT_REQUEUE
-from holdfast_sidecar.decisions.succession import is_taken, why_gone
-from holdfast_sidecar.fence import FenceFile
-from holdfast_sidecar.leadership import Leadership
-from holdfast_sidecar.linux.threads import start_thread
 from holdfast_sidecar.records.checkpoint import (
     AttemptKey,
     CheckpointOrder,

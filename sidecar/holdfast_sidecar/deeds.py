@@ -12,12 +12,11 @@ from holdfast_sidecar.bundle_keeping import BundleKeeping
 from holdfast_sidecar.chronicle import Chronicle
 from holdfast_sidecar.config.paths import NAME, Places
 from holdfast_sidecar.config.settings import Settings
-from holdfast_sidecar.decisions.modes import mode_of_job
-from holdfast_sidecar.decisions.restart import PLANNED
-from holdfast_sidecar.decisions.warrant import Warrant, refusal, warranted
 from holdfast_sidecar.evidence_keeping import EvidenceKeeping
 from holdfast_sidecar.job_record import RecordKeeping
 from holdfast_sidecar.linux.files import KernelTrees
+from holdfast_sidecar.policy.budget import PLANNED, Warrant, refusal, warranted
+from holdfast_sidecar.policy.modes import mode_of_job
 from holdfast_sidecar.probes.kernel_lines import read_kernel_lines
 from holdfast_sidecar.ranks.ending import ActionRunner, end_culprits, release
 from holdfast_sidecar.ranks.observation import RankHistory

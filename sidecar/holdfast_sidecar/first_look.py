@@ -9,15 +9,15 @@ from dataclasses import dataclass
 
 from holdfast_sidecar.config.paths import Places
 from holdfast_sidecar.config.settings import BadInput, Settings
-from holdfast_sidecar.decisions.liveness import COUNTED_BEATS, Heartbeats
-from holdfast_sidecar.decisions.namesake import (
+from holdfast_sidecar.linux.files import read_boot
+from holdfast_sidecar.policy.cluster import COUNTED_BEATS, Heartbeats
+from holdfast_sidecar.policy.election import (
     HANDOVER_S,
     Namesake,
     NamesakeWatch,
     refusal,
     who_watches,
 )
-from holdfast_sidecar.linux.files import read_boot
 from holdfast_sidecar.records.codec import decode
 from holdfast_sidecar.records.reports import NodeReport
 from holdfast_sidecar.snapshots.slot_files import NAMED

@@ -14,27 +14,20 @@ from holdfast_sidecar.checkpoint_keeping import CheckpointKeeping
 from holdfast_sidecar.checkpoint_orders import Storage
 from holdfast_sidecar.checkpoints.ledger import NothingResumable
 from holdfast_sidecar.config.settings import Settings
-from holdfast_sidecar.decisions import preemption
-from holdfast_sidecar.decisions.beginning import is_fresh
-from holdfast_sidecar.decisions.cluster import UNRESPONSIVE_FACTOR, Cluster
-from holdfast_sidecar.decisions.draining import RETURN
-from holdfast_sidecar.decisions.endurance import Endurance, Spell
-from holdfast_sidecar.decisions.first_start import FirstStart
-from holdfast_sidecar.decisions.leader import decide
-from holdfast_sidecar.decisions.observing import attached_run
-from holdfast_sidecar.decisions.outcome import Circumstances, Outcome, Write, applied
-from holdfast_sidecar.decisions.replacing import own_standing
-from holdfast_sidecar.decisions.staying import why_they_stay
-from holdfast_sidecar.decisions.succession import (
-    MemberSilence,
-    is_deserted,
-    taken_over,
-)
-from holdfast_sidecar.decisions.watching import preemption_of
 from holdfast_sidecar.desk.asked_storage import Unanswered
 from holdfast_sidecar.goodput_keeping import GoodputKeeping
 from holdfast_sidecar.outlook import Outlook
 from holdfast_sidecar.peer_keeping import PeerKeeping
+from holdfast_sidecar.policy import preemption
+from holdfast_sidecar.policy.attached import attached_run
+from holdfast_sidecar.policy.cluster import UNRESPONSIVE_FACTOR, Cluster
+from holdfast_sidecar.policy.election import MemberSilence, is_deserted, taken_over
+from holdfast_sidecar.policy.outcome import Circumstances, Endurance, Outcome, Spell, Write, applied
+from holdfast_sidecar.policy.quarantine import RETURN
+from holdfast_sidecar.policy.reconcile import decide
+from holdfast_sidecar.policy.replacement import own_standing, why_they_stay
+from holdfast_sidecar.policy.running import preemption_of
+from holdfast_sidecar.policy.start import FirstStart, is_fresh
 from holdfast_sidecar.records.codec import decode
 from holdfast_sidecar.records.plan import TERMINAL, Incident, Plan, Requeues
 from holdfast_sidecar.snapshot_keeping import SnapshotKeeping

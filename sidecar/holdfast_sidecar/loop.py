@@ -15,7 +15,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from holdfast_sidecar.attached import obeyed
 from holdfast_sidecar.config.settings import Settings
 from holdfast_sidecar.deeds import Deeds
 from holdfast_sidecar.detectors.judgement import judge_machine, judge_ranks
@@ -32,6 +31,7 @@ from holdfast_sidecar.linux.probe_runner import ProbeRunner
 from holdfast_sidecar.parting import Parting
 from holdfast_sidecar.peers.tally import PeerCounts
 from holdfast_sidecar.picture import Cost, Picture
+from holdfast_sidecar.policy.attached import obeyed
 from holdfast_sidecar.probes.machine import MachineProbes
 from holdfast_sidecar.ranks.arrival import (
     concerned,

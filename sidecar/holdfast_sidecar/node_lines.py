@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from holdfast_sidecar.config.settings import PolicySettings
-from holdfast_sidecar.decisions.cluster import parse_cluster
-from holdfast_sidecar.decisions.lemon import Lemon, find_lemons
-from holdfast_sidecar.decisions.quarantine import find
 from holdfast_sidecar.gate.comparison import Compared, compare
+from holdfast_sidecar.policy.budget import Lemon, find_lemons
+from holdfast_sidecar.policy.cluster import parse_cluster
+from holdfast_sidecar.policy.quarantine import find
 from holdfast_sidecar.records.codec import decode
 from holdfast_sidecar.records.findings import Finding
 from holdfast_sidecar.records.plan import Quarantine

@@ -17,12 +17,15 @@ from holdfast.owned import owned_file
 from holdfast.removing import unlink
 from holdfast_sidecar.checkpoints.directory import checkpoint_url
 from holdfast_sidecar.config.settings import Settings
-from holdfast_sidecar.decisions.checkpointing import last_step
-from holdfast_sidecar.decisions.choosing import ABOUT_NUMBERS, onset_of, trusted_now
-from holdfast_sidecar.decisions.shipping import newest_held, writers_of
-from holdfast_sidecar.decisions.snapshot_source import first_that_counts
 from holdfast_sidecar.desk.questions import Seal, WriteParts
 from holdfast_sidecar.desk.storage_desk import Desk
+from holdfast_sidecar.policy.checkpoint_choice import (
+    ABOUT_NUMBERS,
+    first_that_counts,
+    onset_of,
+    trusted_now,
+)
+from holdfast_sidecar.policy.checkpoint_order import last_step, newest_held, writers_of
 from holdfast_sidecar.records.checkpoint import (
     CheckpointOrder,
     LedgerEntry,

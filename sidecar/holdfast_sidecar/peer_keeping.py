@@ -13,8 +13,8 @@ import secrets
 from collections.abc import Callable
 
 from holdfast_sidecar.config.settings import Settings
-from holdfast_sidecar.decisions import checkpointing, peering, snapshotting
-from holdfast_sidecar.decisions.cluster import Cluster
+from holdfast_sidecar.policy import checkpoint_order, checkpoint_schedule, replication
+from holdfast_sidecar.policy.cluster import Cluster
 from holdfast_sidecar.records.checkpoint import AttemptKey, PeerOrder
 from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.records.plan import Plan
@@ -93,16 +93,16 @@ class PeerKeeping:
         self, lease: Lease, cluster: Cluster, plan: Plan, order: PeerOrder, now: float
     ) -> None:
         armed_for = self._watch.elapsed("armed", order.identifier, now)
-        verdict = peering.judge(order, plan, cluster.nodes, cluster.lost, armed_for)
-        if isinstance(verdict, peering.Through):
+        verdict = replication.judge_peers(order, plan, cluster.nodes, cluster.lost, armed_for)
+        if isinstance(verdict, replication.Through):
             self._late_orders = 0
             done = dataclasses.replace(order, state="complete", through=order.step, failures=0)
             # The next order says so too: one write that wakes everybody instead of two.
             if not self._arm(lease, cluster, plan, done):
                 self._write(lease, cluster, done)
-        elif isinstance(verdict, peering.Moved):
+        elif isinstance(verdict, replication.Moved):
             self._write(lease, cluster, dataclasses.replace(order, step=verdict.step))
-        elif isinstance(verdict, peering.Void):
+        elif isinstance(verdict, replication.Void):
             void = dataclasses.replace(order, state="void", reason=verdict.reason)
             self._late_orders = self._late_orders + 1 if void.came_too_late else 0
             if not void.came_too_late:
@@ -125,11 +125,11 @@ class PeerKeeping:
         pulls = self._pairs(cluster, plan)
         every = _every_steps(cluster, plan)
         ranks = cluster.ranks(plan)
-        if every < 1 or len(pulls) < len(plan.members) or checkpointing.obstacle(plan, ranks):
+        if every < 1 or len(pulls) < len(plan.members) or checkpoint_order.obstacle(plan, ranks):
             return False
-        margin = checkpointing.margin_s(self._settings.sidecar, self._late_orders)
-        step = checkpointing.step_to_arm(ranks, margin, every)
-        ahead_s = checkpointing.seconds_to_save(step, ranks)
+        margin = checkpoint_order.margin_s(self._settings.sidecar, self._late_orders)
+        step = checkpoint_order.step_to_arm(ranks, margin, every)
+        ahead_s = checkpoint_order.seconds_to_save(step, ranks)
         most_ranks = max(member.slots for member in plan.members)
         order = PeerOrder(
             identifier=self._new_identifier(),
@@ -146,7 +146,9 @@ class PeerKeeping:
 
     def _pairs(self, cluster: Cluster, plan: Plan) -> dict[str, str]:
         before = cluster.peer.pulls if cluster.peer is not None else {}
-        return peering.pair(peering.sources(cluster, plan), peering.holders(cluster), before)
+        return replication.pair(
+            replication.sources(cluster, plan), replication.holders(cluster), before
+        )
 
     def _write(self, lease: Lease, cluster: Cluster, order: PeerOrder) -> bool:
         return self._store.order(lease, Section.PEER, CURRENT, encode(order), cluster.peer_text)
@@ -161,7 +163,9 @@ def _every_steps(cluster: Cluster, plan: Plan) -> int:
     order = cluster.snapshot
     if order is None or order.attempt != plan.attempt:
         return 0
-    has_slots = snapshotting.fewest_slots(plan, cluster.nodes) >= snapshotting.FEWEST_SLOTS
+    has_slots = (
+        checkpoint_schedule.fewest_slots(plan, cluster.nodes) >= checkpoint_schedule.FEWEST_SLOTS
+    )
     return order.every_steps if has_slots else 0
 
 

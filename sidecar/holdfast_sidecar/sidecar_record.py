@@ -16,7 +16,7 @@ from holdfast.owned import owned_file
 from holdfast.removing import rmdir, unlink
 from holdfast_sidecar.config.paths import Places, make_state, open_shm_of_job
 from holdfast_sidecar.config.settings import BadInput
-from holdfast_sidecar.decisions.namesake import HANDOVER_S
+from holdfast_sidecar.policy.election import HANDOVER_S
 
 log = logging.getLogger(__name__)
 

@@ -6,8 +6,8 @@ import logging
 from dataclasses import dataclass
 
 from holdfast_sidecar.config.settings import Settings
-from holdfast_sidecar.decisions.cluster import Cluster
-from holdfast_sidecar.decisions.snapshotting import decide_rhythm
+from holdfast_sidecar.policy.checkpoint_schedule import decide_rhythm
+from holdfast_sidecar.policy.cluster import Cluster
 from holdfast_sidecar.records.checkpoint import SnapshotOrder
 from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.records.plan import Plan

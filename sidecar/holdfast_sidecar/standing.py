@@ -11,13 +11,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from holdfast_sidecar.decisions import precaution
-from holdfast_sidecar.decisions.cluster import parse_cluster
-from holdfast_sidecar.decisions.pausing import too_few_without
-from holdfast_sidecar.decisions.replacing import STRAGGLER
-from holdfast_sidecar.decisions.restart import PLANNED
-from holdfast_sidecar.decisions.saving_first import can_be_saved
 from holdfast_sidecar.performance_seen import heard, staying_by
+from holdfast_sidecar.policy import precaution
+from holdfast_sidecar.policy.budget import PLANNED
+from holdfast_sidecar.policy.checkpoint_order import can_be_saved
+from holdfast_sidecar.policy.cluster import parse_cluster
+from holdfast_sidecar.policy.replacement import STRAGGLER
+from holdfast_sidecar.policy.requests import too_few_without
 from holdfast_sidecar.records.checkpoint import CheckpointOrder, LedgerEntry, SnapshotOrder
 from holdfast_sidecar.records.codec import decode
 from holdfast_sidecar.records.findings import Finding, Kind, Remedy

@@ -8,10 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from holdfast_sidecar.decisions.choosing import ABOUT_NUMBERS
-from holdfast_sidecar.decisions.hardware import STILL_RAN
-from holdfast_sidecar.decisions.restart import PLANNED
-from holdfast_sidecar.decisions.warrant import HANGS
+from holdfast_sidecar.policy.budget import HANGS, PLANNED
+from holdfast_sidecar.policy.checkpoint_choice import ABOUT_NUMBERS
+from holdfast_sidecar.policy.hardware import STILL_RAN
 from holdfast_sidecar.records.plan import LEFT_ALONE, WITHHELD, Incident
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 
-from holdfast_sidecar.decisions.blame import LEFT
-from holdfast_sidecar.decisions.choosing import ABOUT_NUMBERS
-from holdfast_sidecar.decisions.hardware import OF_HARDWARE
-from holdfast_sidecar.decisions.observing import END, LEAVE
+from holdfast_sidecar.policy.attached import END, LEAVE
+from holdfast_sidecar.policy.blame import LEFT
+from holdfast_sidecar.policy.checkpoint_choice import ABOUT_NUMBERS
+from holdfast_sidecar.policy.hardware import OF_HARDWARE
 from holdfast_sidecar.records.plan import LEFT_ALONE
 from holdfast_sidecar.story import Story, whom
 

@@ -10,8 +10,8 @@ import logging
 from collections.abc import Callable
 
 from holdfast_sidecar.config.settings import Settings
-from holdfast_sidecar.decisions import checkpointing, tracing
-from holdfast_sidecar.decisions.cluster import Cluster
+from holdfast_sidecar.policy import checkpoint_order, tracing
+from holdfast_sidecar.policy.cluster import Cluster
 from holdfast_sidecar.records.checkpoint import TraceOrder
 from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.records.plan import Plan, Request
@@ -122,7 +122,7 @@ class TraceKeeping:
     ) -> None:
         waited_s = now - self._asked_s[request.identifier]
         ranks = cluster.ranks(plan)
-        margin = checkpointing.margin_s(self._settings.sidecar, tries)
+        margin = checkpoint_order.margin_s(self._settings.sidecar, tries)
         step = tracing.step_to_trace(request, ranks, margin)
         choice = tracing.choose(
             request, ranks, _roles(cluster, plan), _standing(lease, cluster, plan)

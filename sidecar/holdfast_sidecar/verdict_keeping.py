@@ -11,9 +11,9 @@ from collections.abc import Sequence
 
 from holdfast_sidecar.checkpoint_orders import Storage
 from holdfast_sidecar.config.settings import CheckpointSettings
-from holdfast_sidecar.decisions import probation
-from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.desk.asked_storage import Unanswered
+from holdfast_sidecar.policy import checkpoint_choice
+from holdfast_sidecar.policy.cluster import Cluster
 from holdfast_sidecar.records.checkpoint import LedgerEntry
 from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.records.plan import Candidate, Plan
@@ -42,13 +42,13 @@ class VerdictKeeping:
     def keep(self, lease: Lease, cluster: Cluster, plan: Plan, now: float) -> None:
         """Follow the probation of what is complete. `now` is monotonic seconds."""
         self._say_again(lease, cluster, now)
-        trials = probation.on_trial(cluster, plan)
+        trials = checkpoint_choice.on_trial(cluster, plan)
         self._forget({entry.identifier for entry in trials}, now)
         for entry in trials:
-            state = probation.state_of_trial(entry, cluster, plan)
+            state = checkpoint_choice.state_of_trial(entry, cluster, plan)
             well_for_s = self._watch.elapsed(entry.identifier, state, now)
             ranks = cluster.ranks(plan)
-            if state and probation.has_passed(entry, ranks, well_for_s, self._settings):
+            if state and checkpoint_choice.has_passed(entry, ranks, well_for_s, self._settings):
                 self._call_good(lease, cluster, entry, now)
 
     def abandon(

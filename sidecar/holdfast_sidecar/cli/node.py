@@ -17,8 +17,8 @@ from holdfast_sidecar.cli.settings_options import settings_options
 from holdfast_sidecar.cli.wishes import LOST, Settled, follow, refuse, take_back
 from holdfast_sidecar.config.loading import Effective, read_seconds
 from holdfast_sidecar.config.settings import BadInput
-from holdfast_sidecar.decisions.cluster import Cluster, parse_cluster
-from holdfast_sidecar.decisions.draining import DRAIN, RETURN
+from holdfast_sidecar.policy.cluster import Cluster, parse_cluster
+from holdfast_sidecar.policy.quarantine import DRAIN, RETURN
 from holdfast_sidecar.records.plan import TERMINAL
 from holdfast_sidecar.store.protocol import Store
 

@@ -13,7 +13,7 @@ from holdfast_sidecar.cli.settings_options import settings_options
 from holdfast_sidecar.cli.wishes import LOST, Settled, follow, refuse, running_plan, take_back
 from holdfast_sidecar.config.loading import Effective, read_seconds
 from holdfast_sidecar.config.settings import BadInput
-from holdfast_sidecar.decisions.cluster import Cluster
+from holdfast_sidecar.policy.cluster import Cluster
 from holdfast_sidecar.records.formatting import span
 
 PATIENCE_S = 30.0

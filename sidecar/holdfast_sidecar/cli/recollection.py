@@ -22,8 +22,8 @@ from holdfast_sidecar.cli.finding_the_job import (
 from holdfast_sidecar.config.loading import Effective
 from holdfast_sidecar.config.paths import find, state_root
 from holdfast_sidecar.config.settings import BadInput
-from holdfast_sidecar.decisions.cluster import Cluster, parse_cluster
 from holdfast_sidecar.job_record import JobRecord, newest_ended, newest_record, read_record
+from holdfast_sidecar.policy.cluster import Cluster, parse_cluster
 from holdfast_sidecar.records.plan import TERMINAL, Incident, Plan
 from holdfast_sidecar.standing import exists, incidents
 from holdfast_sidecar.store.protocol import View

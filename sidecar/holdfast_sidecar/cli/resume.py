@@ -11,7 +11,7 @@ from holdfast_sidecar.cli.pause import PATIENCE_S
 from holdfast_sidecar.cli.settings_options import settings_options
 from holdfast_sidecar.cli.wishes import LOST, Settled, follow, refuse, running_plan, take_back
 from holdfast_sidecar.config.loading import Effective
-from holdfast_sidecar.decisions.cluster import Cluster
+from holdfast_sidecar.policy.cluster import Cluster
 
 
 @click.command()

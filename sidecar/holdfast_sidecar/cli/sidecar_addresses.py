@@ -11,7 +11,7 @@ from holdfast_sidecar.cli.finding_the_job import FoundJob
 from holdfast_sidecar.cli.store_away import living_sidecars, read_view
 from holdfast_sidecar.config.paths import find
 from holdfast_sidecar.config.settings import BadInput
-from holdfast_sidecar.decisions.cluster import parse_cluster
+from holdfast_sidecar.policy.cluster import parse_cluster
 from holdfast_sidecar.store.protocol import View
 
 

@@ -18,8 +18,7 @@ from holdfast_sidecar.cli.looking_twice import look_twice
 from holdfast_sidecar.cli.progress import ProgressLine
 from holdfast_sidecar.cli.settings_options import settings_options
 from holdfast_sidecar.config.loading import Effective, read_seconds
-from holdfast_sidecar.decisions.cluster import Cluster, beats, parse_cluster
-from holdfast_sidecar.decisions.liveness import Heartbeats
+from holdfast_sidecar.policy.cluster import Cluster, Heartbeats, beats, parse_cluster
 from holdfast_sidecar.records.formatting import span
 from holdfast_sidecar.records.plan import TERMINAL
 from holdfast_sidecar.standing import has_ended

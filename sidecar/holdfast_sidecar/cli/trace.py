@@ -25,9 +25,9 @@ from holdfast_sidecar.cli.wishes import (
 )
 from holdfast_sidecar.config.loading import Effective, read_seconds
 from holdfast_sidecar.config.settings import BadInput
-from holdfast_sidecar.decisions import tracing
-from holdfast_sidecar.decisions.cluster import Cluster, parse_cluster
-from holdfast_sidecar.decisions.observing import attached_run
+from holdfast_sidecar.policy import tracing
+from holdfast_sidecar.policy.attached import attached_run
+from holdfast_sidecar.policy.cluster import Cluster, parse_cluster
 from holdfast_sidecar.records.checkpoint import TracedRank, TraceOrder
 from holdfast_sidecar.records.plan import Plan
 

@@ -10,7 +10,7 @@ from dataclasses import asdict
 
 from holdfast_sidecar.cli.table import size, table
 from holdfast_sidecar.cli.trace_files import Collected
-from holdfast_sidecar.decisions.tracing import why_no_trace
+from holdfast_sidecar.policy.tracing import why_no_trace
 from holdfast_sidecar.records.checkpoint import TracedRank, TraceOrder
 from holdfast_sidecar.tracing import comparison
 from holdfast_sidecar.tracing.comparison import Row

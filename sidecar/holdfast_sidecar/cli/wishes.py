@@ -14,7 +14,7 @@ from holdfast_sidecar.cli import store_away
 from holdfast_sidecar.cli.asking import look_up
 from holdfast_sidecar.cli.finding_the_job import FoundJob
 from holdfast_sidecar.cli.progress import ProgressLine
-from holdfast_sidecar.decisions.cluster import Cluster, parse_cluster
+from holdfast_sidecar.policy.cluster import Cluster, parse_cluster
 from holdfast_sidecar.records.formatting import span
 from holdfast_sidecar.records.plan import TERMINAL, Plan
 from holdfast_sidecar.store.protocol import Section, Store, StoreUnavailable

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.demo import watching
 from holdfast_sidecar.demo.looking import PATIENCE_S, find_within, look
 from holdfast_sidecar.demo.nodes import Nodes, send_to_rank
@@ -17,6 +16,7 @@ from holdfast_sidecar.demo.outcome import Injected, Outcome, judge_fault, judge_
 from holdfast_sidecar.demo.scenario import Event, Kind, Scenario
 from holdfast_sidecar.demo.screen import Screen
 from holdfast_sidecar.demo.stopped import DemonstrationStopped
+from holdfast_sidecar.policy.cluster import Cluster
 from holdfast_sidecar.store.protocol import Store
 
 T = TypeVar("T")

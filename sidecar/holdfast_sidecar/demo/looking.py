@@ -7,11 +7,11 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from holdfast_sidecar.decisions.cluster import Cluster, parse_cluster
 from holdfast_sidecar.demo import watching
 from holdfast_sidecar.demo.nodes import Nodes
 from holdfast_sidecar.demo.screen import Screen
 from holdfast_sidecar.demo.stopped import DemonstrationStopped
+from holdfast_sidecar.policy.cluster import Cluster, parse_cluster
 from holdfast_sidecar.store.protocol import Store, StoreUnavailable
 
 T = TypeVar("T")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 
-from holdfast_sidecar.decisions.cluster import Cluster
-from holdfast_sidecar.decisions.snapshotting import snapshot_reports
 from holdfast_sidecar.demo.outcome import Injected, name_culprit
 from holdfast_sidecar.demo.screen import Progress
+from holdfast_sidecar.policy.checkpoint_schedule import snapshot_reports
+from holdfast_sidecar.policy.cluster import Cluster
 from holdfast_sidecar.records.checkpoint import LedgerEntry
 from holdfast_sidecar.records.plan import Incident, Plan
 from holdfast_sidecar.records.reports import RankReport

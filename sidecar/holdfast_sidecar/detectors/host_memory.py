@@ -19,7 +19,7 @@ AVAILABLE_RATIO = 0.03
 WORSE_STALLED_RATIO = 0.5
 WORSE_AVAILABLE_RATIO = 0.01
 """From here on the end is near: the host waits more than it works, or the next allocation of a
-gigabyte on a host of 100 is too much. The job is saved once more (`decisions/precaution.py`)."""
+gigabyte on a host of 100 is too much. The job is saved once more (`policy/precaution.py`)."""
 
 STORM = 100
 STORM_S = 3600.0
@@ -30,7 +30,7 @@ kills whoever reads it. (The kernel's own word "storm", 15 a second, is about th
 
 NEW_S = 600.0
 """For so long an uncorrected error is told as new. The kernel ends who reads what is lost (SIGBUS);
-a rank that dies within a minute of it died of it (`decisions/hardware.py`), and leaders that change
+a rank that dies within a minute of it died of it (`policy/hardware.py`), and leaders that change
 and a look every half minute take their time on top."""
 
 OF_GROUP = "control_group"

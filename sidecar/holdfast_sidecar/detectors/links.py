@@ -22,7 +22,7 @@ TOLD_S = 300.0
 SURE_OF_ONE = 0.5
 SURE_OF_MANY = 0.9
 SURE_IT_IS_SLOW = 0.7
-"""A fact, but not that it will get worse: nothing is saved for it (`decisions/precaution.py`)."""
+"""A fact, but not that it will get worse: nothing is saved for it (`policy/precaution.py`)."""
 
 ALONE = "the job has one node only: none of its work goes over a link"
 

@@ -19,8 +19,6 @@ from holdfast.own_directory import make_closed
 from holdfast_sidecar.config.paths import Places
 from holdfast_sidecar.config.redaction import Redaction
 from holdfast_sidecar.config.settings import Settings
-from holdfast_sidecar.decisions.blame import find_culprit
-from holdfast_sidecar.decisions.warrant import ENDED_BY_US
 from holdfast_sidecar.evidence import archive
 from holdfast_sidecar.evidence.first_error import (
     OWN,
@@ -37,6 +35,8 @@ from holdfast_sidecar.evidence.kept import write_file
 from holdfast_sidecar.evidence.log_errors import Source, find_errors
 from holdfast_sidecar.evidence.log_tails import read_tail
 from holdfast_sidecar.evidence.rank_facts import Output, RankFacts
+from holdfast_sidecar.policy.blame import find_culprit
+from holdfast_sidecar.policy.budget import ENDED_BY_US
 from holdfast_sidecar.readings.machine import MachineReading
 from holdfast_sidecar.records.codec import decode
 from holdfast_sidecar.records.plan import Plan

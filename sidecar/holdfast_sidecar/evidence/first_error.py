@@ -12,7 +12,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from holdfast.page import END_SIGNAL
-from holdfast_sidecar.decisions.blame import (
+from holdfast_sidecar.evidence.log_errors import LogError
+from holdfast_sidecar.policy.blame import (
     OF_A_MISMATCH,
     OF_A_PEER,
     Blame,
@@ -20,7 +21,6 @@ from holdfast_sidecar.decisions.blame import (
     speaks_of_peer,
     weight,
 )
-from holdfast_sidecar.evidence.log_errors import LogError
 from holdfast_sidecar.records.reports import Exit, RankReport
 
 BY_LAUNCHERS = frozenset({signal.SIGTERM, signal.SIGINT, END_SIGNAL})

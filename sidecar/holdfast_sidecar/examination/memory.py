@@ -6,8 +6,8 @@ import dataclasses
 from pathlib import Path
 
 from holdfast_sidecar.config.settings import Settings, SnapshotSettings
-from holdfast_sidecar.decisions.memory import Room, gigabytes
 from holdfast_sidecar.examination.check import NOTE, OK, WARN, Check
+from holdfast_sidecar.policy.replication import Room, gigabytes
 from holdfast_sidecar.snapshots.room import RoomReader
 
 LITTLE_BYTES = 10**9

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from holdfast_sidecar.decisions.observing import END, LEAVE
+from holdfast_sidecar.policy.attached import END, LEAVE
 from holdfast_sidecar.records.account import MICRO, Account, Category, IncidentCost, Phase
 from holdfast_sidecar.records.plan import Incident
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from holdfast_sidecar.decisions.restart import PLANNED
+from holdfast_sidecar.policy.budget import PLANNED
 from holdfast_sidecar.records.account import (
     MICRO,
     TRAINING,

@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from holdfast_sidecar.decisions.hardware import OF_HARDWARE, STILL_RAN
-from holdfast_sidecar.decisions.warrant import HANGS
 from holdfast_sidecar.goodput.step_times import StepTimes
+from holdfast_sidecar.policy.budget import HANGS
+from holdfast_sidecar.policy.hardware import OF_HARDWARE, STILL_RAN
 from holdfast_sidecar.records.account import MICRO, Account, Category
 from holdfast_sidecar.records.plan import Incident
 from holdfast_sidecar.records.steps import Cause, SlowStanding

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from holdfast_sidecar.decisions import unseen_steps
-from holdfast_sidecar.decisions.cluster import Cluster
-from holdfast_sidecar.decisions.observing import END, LEAVE, attached_run, is_attached
-from holdfast_sidecar.decisions.warrant import HANGS
+from holdfast_sidecar.policy import requeue
+from holdfast_sidecar.policy.attached import END, LEAVE, attached_run, is_attached
+from holdfast_sidecar.policy.budget import HANGS
+from holdfast_sidecar.policy.cluster import Cluster
 from holdfast_sidecar.records.account import CLOSED, PENDING, Account, Category, Phase
 from holdfast_sidecar.records.plan import TERMINAL, WITHHELD, Plan
 from holdfast_sidecar.records.reports import RankReport
@@ -113,7 +113,7 @@ def _open(cluster: Cluster, plan: Plan, account: Account | None) -> tuple[str, P
     ranks = cluster.ranks(plan)
     if (other := _instead_of_training(cluster, plan, ranks.values())) is not None:
         return other.value, None
-    if unseen_steps.under_way(cluster, plan):
+    if requeue.under_way(cluster, plan):
         return _recovery(plan, ranks, _is_out_of_sight(cluster, plan, account))
     is_same = account is not None and account.attempt == plan.attempt
     # A sidecar that was just restarted tells of no rank yet.
@@ -176,7 +176,7 @@ def _dealt_with(cluster: Cluster, plan: Plan) -> str:
     """The incident whose restart is under way; empty: none is."""
     if plan.state in ("evidence", "ended"):
         return plan.incident
-    under_way = unseen_steps.under_way(cluster, plan)
+    under_way = requeue.under_way(cluster, plan)
     newest = max(under_way, key=lambda one: (one.attempt, one.detected_unix_s), default=None)
     return "" if newest is None else newest.identifier
 
@@ -200,7 +200,7 @@ def _recovery(
 
 def _is_out_of_sight(cluster: Cluster, plan: Plan, account: Account | None) -> bool:
     """Whether the run has had all the time that a first step takes, and never showed one."""
-    if account is None or unseen_steps.has_shown_steps(cluster, plan, account):
+    if account is None or requeue.has_shown_steps(cluster, plan, account):
         return False
     return sum(account.seconds(category) for category in UNSEEN_START) >= SETUP_S
 

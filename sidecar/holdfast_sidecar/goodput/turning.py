@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from holdfast_sidecar.decisions.cluster import Cluster
-from holdfast_sidecar.decisions.observing import attached_run
 from holdfast_sidecar.goodput import costs, lost_work, splitting
 from holdfast_sidecar.goodput.splitting import Split
 from holdfast_sidecar.goodput.stand import Standing
 from holdfast_sidecar.goodput.step_times import StepTimes
+from holdfast_sidecar.policy.attached import attached_run
+from holdfast_sidecar.policy.cluster import Cluster
 from holdfast_sidecar.records.account import (
     MICRO,
     PENDING,

@@ -23,7 +23,6 @@ from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 
 from holdfast.page import Flag, page_name, uses_gloo_alone
 from holdfast_sidecar.config.redaction import Redaction, secrets_among
-from holdfast_sidecar.decisions.snapshot_source import NAME as SNAPSHOT
 from holdfast_sidecar.launcher.backing import LOOK_EVERY_S, Backing
 from holdfast_sidecar.launcher.checkpoint_news import CheckpointNews
 from holdfast_sidecar.launcher.course import Course
@@ -51,6 +50,7 @@ from holdfast_sidecar.launcher.spare import Spare
 from holdfast_sidecar.launcher.standby import Standby
 from holdfast_sidecar.launcher.standing import ExitBarrier, Standing, while_running
 from holdfast_sidecar.launcher.torch_config import GRACE_S, supported
+from holdfast_sidecar.policy.checkpoint_choice import NAME as SNAPSHOT
 from holdfast_sidecar.records.plan import Plan
 
 logger = logging.getLogger(__name__)

@@ -9,10 +9,9 @@ from dataclasses import dataclass, field
 from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 
 from holdfast_sidecar.config.redaction import Redaction
-from holdfast_sidecar.decisions.blame import describe, find_culprit
-from holdfast_sidecar.decisions.restart import EXIT_REQUEUE
-from holdfast_sidecar.decisions.warrant import ENDED_BY_US
 from holdfast_sidecar.launcher.rank_ends import RankEnd, in_order
+from holdfast_sidecar.policy.blame import describe, find_culprit
+from holdfast_sidecar.policy.budget import ENDED_BY_US, EXIT_REQUEUE
 from holdfast_sidecar.records.formatting import how_it_ended
 from holdfast_sidecar.records.plan import Plan
 from holdfast_sidecar.records.reports import OUTPUT_UNREAD, Exit

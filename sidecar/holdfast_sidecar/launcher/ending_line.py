@@ -10,13 +10,13 @@ from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, r
 from torch.distributed.elastic.rendezvous import RendezvousTimeoutError
 
 from holdfast_sidecar.config.settings import BadInput
-from holdfast_sidecar.decisions.restart import EXIT_REQUEUE
 from holdfast_sidecar.launcher.arguments import Arguments
 from holdfast_sidecar.launcher.last_line import say
 from holdfast_sidecar.launcher.launch import launch
 from holdfast_sidecar.launcher.preemption import Preempted
 from holdfast_sidecar.launcher.rendezvous import JobStopped, NotFormedAgain, Unled
 from holdfast_sidecar.launcher.signals import handle, heeded
+from holdfast_sidecar.policy.budget import EXIT_REQUEUE
 
 NO_FILE = "<N/A>"
 """As torch has it."""

@@ -18,7 +18,6 @@ import torch
 from holdfast_sidecar import __version__
 from holdfast_sidecar.config.loading import read_seconds
 from holdfast_sidecar.config.settings import BadInput, PolicySettings, Settings
-from holdfast_sidecar.decisions.admission import mode_of_gate
 from holdfast_sidecar.launcher.address import own_address
 from holdfast_sidecar.launcher.gate_notice import awaits_gate
 from holdfast_sidecar.launcher.launch_identity import (
@@ -33,6 +32,7 @@ from holdfast_sidecar.launcher.plan_watch import PlanWatch
 from holdfast_sidecar.launcher.rendezvous import LAST_CALL_S, HoldfastRendezvous
 from holdfast_sidecar.launcher.reporting import Reporter
 from holdfast_sidecar.launcher.time_limit import read_left_s, started_again
+from holdfast_sidecar.policy.formation import mode_of_gate
 from holdfast_sidecar.records.reports import AgentReport
 from holdfast_sidecar.store.connection import open_store
 from holdfast_sidecar.store.protocol import StoreUnavailable

@@ -20,7 +20,6 @@ from torch.distributed.elastic.rendezvous.api import RendezvousInfo, RendezvousS
 
 from holdfast_sidecar.config.addresses import is_loopback
 from holdfast_sidecar.config.settings import BadInput
-from holdfast_sidecar.decisions.restart import EXIT_REQUEUE
 from holdfast_sidecar.launcher import attempt_store, waiting
 from holdfast_sidecar.launcher.address import advertised
 from holdfast_sidecar.launcher.launch_identity import unlike_commands
@@ -40,6 +39,7 @@ from holdfast_sidecar.launcher.standing import (
     why_not_admitted,
     why_unused,
 )
+from holdfast_sidecar.policy.budget import EXIT_REQUEUE
 from holdfast_sidecar.records.plan import Member, Plan
 from holdfast_sidecar.records.reports import AgentReport, GateVerdict
 from holdfast_sidecar.store.protocol import Section

@@ -14,8 +14,8 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
-from holdfast_sidecar.decisions.namesake import Namesake, watch_launcher
 from holdfast_sidecar.linux.threads import start_needed_thread
+from holdfast_sidecar.policy.election import Namesake, watch_launcher
 from holdfast_sidecar.records.codec import decode, encode, incarnation_in
 from holdfast_sidecar.records.reports import AgentReport
 from holdfast_sidecar.store.protocol import ExchangeGuard, Section, Store, StoreUnavailable

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from enum import Enum
 
 from holdfast.environment import LAUNCH_ID
-from holdfast_sidecar.decisions.quarantine import find
 from holdfast_sidecar.launcher.launch_identity import differing_parts
+from holdfast_sidecar.policy.quarantine import find
 from holdfast_sidecar.records.plan import TERMINAL, Member, Plan
 from holdfast_sidecar.records.reports import AgentReport, GateVerdict
 from holdfast_sidecar.stopwatch import Stopwatch

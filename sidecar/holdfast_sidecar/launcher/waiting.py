@@ -8,10 +8,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from holdfast.environment import LAUNCH_ID
-from holdfast_sidecar.decisions.losses import NO_MAJORITY
-from holdfast_sidecar.decisions.quarantine import bearable, checked_by_unix_s, ends_with, find
-from holdfast_sidecar.decisions.succession import DESERTED_S
 from holdfast_sidecar.launcher.launch_identity import differing_parts
+from holdfast_sidecar.policy.blame import NO_MAJORITY
+from holdfast_sidecar.policy.election import DESERTED_S
+from holdfast_sidecar.policy.quarantine import bearable, checked_by_unix_s, ends_with, find
 from holdfast_sidecar.records.findings import Remedy
 from holdfast_sidecar.records.plan import Plan, Quarantine
 from holdfast_sidecar.records.reports import AgentReport, GateVerdict

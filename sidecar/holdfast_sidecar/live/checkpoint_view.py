@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from holdfast_sidecar.config.settings import CheckpointSettings
-from holdfast_sidecar.decisions.schedule import target_s, work_out
 from holdfast_sidecar.live.scene import Scene
 from holdfast_sidecar.live.view import CheckpointView
+from holdfast_sidecar.policy.checkpoint_schedule import target_s, work_out
 from holdfast_sidecar.standing import newest_checkpoint
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 
-from holdfast_sidecar.decisions.quarantine import is_kept_out
 from holdfast_sidecar.live.scene import Scene
 from holdfast_sidecar.live.silence import SILENT
 from holdfast_sidecar.live.view import NodeView
+from holdfast_sidecar.policy.quarantine import is_kept_out
 from holdfast_sidecar.records.findings import Kind
 
 GONE = {Kind.NODE_LOST: "lost", Kind.SIDECAR_LOST: "unattended"}

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from holdfast_sidecar.decisions.cluster import Cluster, parse_cluster
 from holdfast_sidecar.live.silence import PATIENCE_S, Hearing, Silence, silences
 from holdfast_sidecar.live.view import RankView
 from holdfast_sidecar.performance_seen import heard
 from holdfast_sidecar.picture import Picture
+from holdfast_sidecar.policy.cluster import Cluster, parse_cluster
 from holdfast_sidecar.records.findings import Finding
 from holdfast_sidecar.records.plan import TERMINAL, Plan
 from holdfast_sidecar.records.reports import NodeReport

@@ -6,9 +6,8 @@ from collections import Counter
 from collections.abc import Iterator
 
 from holdfast_sidecar.config.settings import PolicySettings
-from holdfast_sidecar.decisions.cluster import Cluster
-from holdfast_sidecar.decisions.counting import taken_back
-from holdfast_sidecar.decisions.lemon import OF_A_NODE, find_lemons
+from holdfast_sidecar.policy.budget import OF_A_NODE, find_lemons, taken_back
+from holdfast_sidecar.policy.cluster import Cluster
 from holdfast_sidecar.records.metric import Sample, Told
 
 

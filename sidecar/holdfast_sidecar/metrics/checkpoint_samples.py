@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from holdfast_sidecar.checkpoint_outcomes import OUTCOMES, TRIGGERS
-from holdfast_sidecar.decisions.cluster import Cluster
-from holdfast_sidecar.decisions.schedule import target_s, work_out
 from holdfast_sidecar.picture import Picture
+from holdfast_sidecar.policy.checkpoint_schedule import target_s, work_out
+from holdfast_sidecar.policy.cluster import Cluster
 from holdfast_sidecar.records.checkpoint import CheckpointTally, LedgerEntry
 from holdfast_sidecar.records.metric import Sample, Told
 

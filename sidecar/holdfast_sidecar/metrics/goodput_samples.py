@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Collection, Iterator
 
 from holdfast_sidecar.config.settings import CostSettings, PolicySettings
-from holdfast_sidecar.decisions.cluster import Cluster
-from holdfast_sidecar.decisions.replacing import cap
-from holdfast_sidecar.decisions.restart import PLANNED
 from holdfast_sidecar.goodput import costs
 from holdfast_sidecar.goodput.reliability import ettr, goodput, reliability
+from holdfast_sidecar.policy.budget import PLANNED
+from holdfast_sidecar.policy.cluster import Cluster
+from holdfast_sidecar.policy.replacement import cap
 from holdfast_sidecar.records.account import MICRO, Account, Category, Phase
 from holdfast_sidecar.records.metric import Sample, Told
 from holdfast_sidecar.records.plan import TERMINAL, WITHHELD, Incident, Plan

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from holdfast_sidecar.decisions.cluster import Cluster, parse_cluster
-from holdfast_sidecar.decisions.counting import count
-from holdfast_sidecar.decisions.quarantine import is_kept_out
 from holdfast_sidecar.metrics.blame_samples import draw_blames
 from holdfast_sidecar.metrics.checkpoint_samples import draw_checkpoints
 from holdfast_sidecar.metrics.goodput_samples import draw_goodput, draw_reliability
 from holdfast_sidecar.metrics.slowness_samples import draw_slowness
 from holdfast_sidecar.picture import Picture
+from holdfast_sidecar.policy.budget import count
+from holdfast_sidecar.policy.cluster import Cluster, parse_cluster
+from holdfast_sidecar.policy.quarantine import is_kept_out
 from holdfast_sidecar.records.metric import Sample, Told
 from holdfast_sidecar.records.plan import WITHHELD, Incident, Plan
 from holdfast_sidecar.records.reports import RankReport

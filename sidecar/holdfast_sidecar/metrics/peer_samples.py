@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from holdfast_sidecar.decisions.cluster import parse_cluster
-from holdfast_sidecar.decisions.peering import copied_step, lag_steps
 from holdfast_sidecar.peers.tally import PeerCounts
 from holdfast_sidecar.picture import Picture
+from holdfast_sidecar.policy.cluster import parse_cluster
+from holdfast_sidecar.policy.replication import copied_step, lag_steps
 from holdfast_sidecar.records.metric import Sample, Told
 
 

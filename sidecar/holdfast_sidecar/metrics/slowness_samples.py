@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from holdfast.page import Word
-from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.performance_seen import heard
+from holdfast_sidecar.policy.cluster import Cluster
 from holdfast_sidecar.ranks.observation import RankLook
 from holdfast_sidecar.records.metric import Sample, Told
 from holdfast_sidecar.records.plan import Plan

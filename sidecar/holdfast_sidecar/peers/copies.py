@@ -9,9 +9,9 @@ from pathlib import Path
 from holdfast.owned import owned_file
 from holdfast.removing import unlink
 from holdfast.snapshot_file import COPIES_DIRECTORY, slot_name
-from holdfast_sidecar.decisions.peering import Copy, copy_to_overwrite
 from holdfast_sidecar.peers.sealed_slots import SlotFile, read_slots, sealed_slots
 from holdfast_sidecar.peers.slot_copy import clear
+from holdfast_sidecar.policy.replication import Copy, copy_to_overwrite
 
 FILES = (0, 1)
 

@@ -26,7 +26,6 @@ from holdfast.snapshot_file import (
     fetched_name,
     slot_name,
 )
-from holdfast_sidecar.decisions.peering import Copy
 from holdfast_sidecar.linux.threads import start_thread
 from holdfast_sidecar.peers.lifeline import Lifeline
 from holdfast_sidecar.peers.means import FAILURES, Means, pause_s
@@ -34,6 +33,7 @@ from holdfast_sidecar.peers.sealed_slots import read_slots
 from holdfast_sidecar.peers.slot_copy import Expected
 from holdfast_sidecar.peers.source import Partner, Sealed, Source, connected
 from holdfast_sidecar.peers.transfer import Partial
+from holdfast_sidecar.policy.replication import Copy
 
 log = logging.getLogger(__name__)
 

@@ -9,13 +9,13 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 
 from holdfast.snapshot_file import OWN_DIRECTORY
-from holdfast_sidecar.decisions.peering import Copy
 from holdfast_sidecar.linux.threads import start_thread
 from holdfast_sidecar.peers.lifeline import Lifeline
 from holdfast_sidecar.peers.means import FAILURES, Means, pause_s
 from holdfast_sidecar.peers.slot_copy import Expected, SlotBusy
 from holdfast_sidecar.peers.source import Partner, Source, connected
 from holdfast_sidecar.peers.transfer import Partial
+from holdfast_sidecar.policy.replication import Copy
 from holdfast_sidecar.records.checkpoint import PeerOrder
 
 log = logging.getLogger(__name__)

@@ -12,8 +12,6 @@ from pathlib import Path
 
 from holdfast.page import Word
 from holdfast_sidecar.config.settings import SnapshotSettings
-from holdfast_sidecar.decisions import peer_waiting
-from holdfast_sidecar.decisions.peering import is_loopback
 from holdfast_sidecar.peers.bandwidth import Bucket, Throttle
 from holdfast_sidecar.peers.handshake import Credentials
 from holdfast_sidecar.peers.hosting import Hosting
@@ -21,6 +19,8 @@ from holdfast_sidecar.peers.means import Means
 from holdfast_sidecar.peers.neighbours import Neighbours
 from holdfast_sidecar.peers.tally import PeerCounts, Tally
 from holdfast_sidecar.peers.transfers import Transfers
+from holdfast_sidecar.policy import replication
+from holdfast_sidecar.policy.replication import is_loopback
 from holdfast_sidecar.ranks.ending import ActionRunner
 from holdfast_sidecar.ranks.observation import RankLook
 from holdfast_sidecar.ranks.page import Pages, arm_peer, read_copied
@@ -55,7 +55,7 @@ class NodePeers:
     _throttle: Throttle = field(init=False)
     _hosting: Hosting = field(init=False)
     _transfers: Transfers = field(init=False)
-    _waits: dict[int, peer_waiting.Wait] = field(default_factory=dict)
+    _waits: dict[int, replication.Wait] = field(default_factory=dict)
     _waits_of: int = -1
     _trouble: list[str] = field(default_factory=list)
 
@@ -148,8 +148,8 @@ class NodePeers:
             and self.node in order.pulls
         )
         for look in looks:
-            self._waits[look.rank] = wait = peer_waiting.judge(
-                self._waits.get(look.rank, peer_waiting.Wait()),
+            self._waits[look.rank] = wait = replication.judge_peer_wait(
+                self._waits.get(look.rank, replication.Wait()),
                 look.words[Word.SNAPSHOT_SEALED] - 1,
                 safe.get(look.rank, -1),
                 is_paired,

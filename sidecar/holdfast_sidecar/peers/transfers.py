@@ -8,7 +8,6 @@ import logging
 from collections.abc import Callable
 from pathlib import Path
 
-from holdfast_sidecar.decisions.peering import is_abandoned, ranks_of
 from holdfast_sidecar.peers.copies import Copies
 from holdfast_sidecar.peers.fetching import Fetching, marker_path
 from holdfast_sidecar.peers.following import Followed, Following
@@ -17,6 +16,7 @@ from holdfast_sidecar.peers.handshake import Credentials
 from holdfast_sidecar.peers.means import Means
 from holdfast_sidecar.peers.neighbours import Neighbours
 from holdfast_sidecar.peers.source import Partner
+from holdfast_sidecar.policy.replication import is_abandoned, ranks_of
 from holdfast_sidecar.records.checkpoint import PeerOrder
 from holdfast_sidecar.records.plan import Plan
 from holdfast_sidecar.store.orders import Orders

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Protocol
 
 from holdfast.snapshot_file import COPIES_DIRECTORY, OWN_DIRECTORY
-from holdfast_sidecar.decisions.memory import Margin, MemoryPlan, Room, Wish, plan_memory
+from holdfast_sidecar.policy.replication import Margin, MemoryPlan, Room, Wish, plan_memory
 from holdfast_sidecar.snapshots.slot_files import (
     NAMED,
     SlotBusy,

@@ -14,7 +14,7 @@ from pathlib import Path
 from holdfast.page import Flag, Word
 from holdfast.snapshot_file import COPIES_DIRECTORY, OWN_DIRECTORY
 from holdfast_sidecar.config.settings import SnapshotSettings
-from holdfast_sidecar.decisions.memory import Wish, rungs_given_up
+from holdfast_sidecar.policy.replication import Wish, rungs_given_up
 from holdfast_sidecar.ranks.ending import ActionRunner
 from holdfast_sidecar.ranks.observation import RankLook
 from holdfast_sidecar.ranks.page import Pages, order_snapshots

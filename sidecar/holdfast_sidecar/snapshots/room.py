@@ -6,7 +6,6 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from holdfast_sidecar.decisions.memory import Margin, Room
 from holdfast_sidecar.linux.cgroups import (
     AT_ONCE,
     BEFORE_ANYBODY_IS_KILLED,
@@ -17,6 +16,7 @@ from holdfast_sidecar.linux.cgroups import (
     read_memory,
 )
 from holdfast_sidecar.linux.files import read_if_any
+from holdfast_sidecar.policy.replication import Margin, Room
 from holdfast_sidecar.snapshots.slot_memory import SlotMemory
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast_sidecar.decisions.restart import EXIT_DO_NOT_REQUEUE
+from holdfast_sidecar.policy.budget import EXIT_DO_NOT_REQUEUE
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(300)]  # three starts of a job, and their ends
 

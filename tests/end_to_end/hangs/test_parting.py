@@ -12,7 +12,7 @@ import pytest
 from tests import servers
 from tests.end_to_end.launcher import Launcher, surroundings
 
-from holdfast_sidecar.decisions.restart import EXIT_DO_NOT_REQUEUE
+from holdfast_sidecar.policy.budget import EXIT_DO_NOT_REQUEUE
 from holdfast_sidecar.records.codec import decode
 from holdfast_sidecar.records.plan import Incident, Plan
 from holdfast_sidecar.store.protocol import CURRENT, Section

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
-from holdfast_sidecar.decisions.cluster import parse_cluster
+from holdfast_sidecar.policy.cluster import parse_cluster
 
 if TYPE_CHECKING:
     from tests.end_to_end.run.conftest import Ground, Launched

@@ -13,7 +13,6 @@ from holdfast_sidecar.config.settings import (
     SidecarSettings,
     SnapshotSettings,
 )
-from holdfast_sidecar.decisions.memory import Room
 from holdfast_sidecar.examination import (
     directories,
     machine,
@@ -27,6 +26,7 @@ from holdfast_sidecar.examination import (
 from holdfast_sidecar.examination.check import Check
 from holdfast_sidecar.job_record import JobRecord
 from holdfast_sidecar.linux.files import KernelTrees
+from holdfast_sidecar.policy.replication import Room
 from holdfast_sidecar.records.codec import encode
 
 

@@ -9,8 +9,8 @@ from tests.unit.records import slow_job
 from holdfast_sidecar.cli.nodes import words
 from holdfast_sidecar.cli.standing_page import page
 from holdfast_sidecar.config.settings import PolicySettings
-from holdfast_sidecar.decisions.beginning import story
 from holdfast_sidecar.node_lines import node_lines
+from holdfast_sidecar.policy.start import story
 from holdfast_sidecar.records.checkpoint import SnapshotOrder, SnapshotReport
 from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.records.findings import Finding, Kind, Remedy

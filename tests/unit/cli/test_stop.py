@@ -7,7 +7,7 @@ from holdfast_sidecar.cli import stop
 from holdfast_sidecar.cli.finding_the_job import FoundJob
 from holdfast_sidecar.cli.main import cli
 from holdfast_sidecar.config.settings import RedisSettings
-from holdfast_sidecar.decisions.cluster import Cluster
+from holdfast_sidecar.policy.cluster import Cluster
 from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.records.plan import Member, Plan, Request
 from holdfast_sidecar.records.reports import AgentReport

@@ -18,7 +18,7 @@ from holdfast_sidecar.cli.trace_files import Collected, collect
 from holdfast_sidecar.cli.trace_page import page, spell
 from holdfast_sidecar.cli.wishes import LOST, Settled
 from holdfast_sidecar.config.settings import BadInput
-from holdfast_sidecar.decisions.cluster import Cluster
+from holdfast_sidecar.policy.cluster import Cluster
 from holdfast_sidecar.records.checkpoint import OperatorTime, TracedPart, TracedRank, TraceOrder
 from holdfast_sidecar.records.plan import Member, Plan, Request
 from holdfast_sidecar.records.reports import NodeReport, RankReport

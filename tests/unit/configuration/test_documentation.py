@@ -6,7 +6,7 @@ from holdfast_sidecar.cli.main import COMMANDS
 from holdfast_sidecar.config.loading import flatten
 from holdfast_sidecar.config.settings import Settings
 from holdfast_sidecar.config.timeouts import rungs
-from holdfast_sidecar.decisions.restart import EXIT_DO_NOT_REQUEUE
+from holdfast_sidecar.policy.budget import EXIT_DO_NOT_REQUEUE
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "configuration.md"
 

@@ -13,8 +13,8 @@ import pytest
 
 from holdfast_sidecar.config.settings import Settings, SidecarSettings
 from holdfast_sidecar.coordinator import Coordinator, NodeIdentity
-from holdfast_sidecar.decisions.namesake import HANDOVER_S
 from holdfast_sidecar.fence import FenceFile
+from holdfast_sidecar.policy.election import HANDOVER_S
 from holdfast_sidecar.records.codec import decode, encode
 from holdfast_sidecar.records.plan import Plan
 from holdfast_sidecar.records.reports import AgentReport, NodeReport

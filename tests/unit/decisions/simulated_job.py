@@ -24,10 +24,10 @@ from holdfast_sidecar.config.settings import (
     SidecarSettings,
 )
 from holdfast_sidecar.coordinator import Coordinator, NodeIdentity
-from holdfast_sidecar.decisions.cluster import parse_cluster
 from holdfast_sidecar.desk.asked_storage import Unanswered
 from holdfast_sidecar.fence import FenceFile
 from holdfast_sidecar.leadership import Leadership
+from holdfast_sidecar.policy.cluster import parse_cluster
 from holdfast_sidecar.records.checkpoint import (
     CheckpointOrder,
     FileFact,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.unit.decisions.ill_hardware import ill, members, started
+from tests.unit.policy.ill_hardware import ill, members, started
 
 from holdfast_sidecar.config.settings import ModeSettings
 from holdfast_sidecar.records.findings import Kind, Remedy

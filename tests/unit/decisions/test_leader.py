@@ -11,7 +11,7 @@ from tests.unit.decisions.simulated_job import STEP_S, SimulatedJob
 
 from holdfast_sidecar.checkpoint_orders import UNREAD
 from holdfast_sidecar.config.settings import PolicySettings
-from holdfast_sidecar.decisions.cluster import parse_cluster
+from holdfast_sidecar.policy.cluster import parse_cluster
 from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.records.plan import Request
 from holdfast_sidecar.store.memory_store import MemoryStore

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 
-from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.outlook import Outlook
+from holdfast_sidecar.policy.cluster import Cluster
 from holdfast_sidecar.records.plan import Candidate
 from holdfast_sidecar.store.protocol import Lease
 

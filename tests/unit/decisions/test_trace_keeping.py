@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 import pytest
 
 from holdfast_sidecar.config.settings import Settings
-from holdfast_sidecar.decisions.cluster import parse_cluster
-from holdfast_sidecar.decisions.tracing import TIMES_SHARE
+from holdfast_sidecar.policy.cluster import parse_cluster
+from holdfast_sidecar.policy.tracing import TIMES_SHARE
 from holdfast_sidecar.records.checkpoint import TracedPart, TracedRank, TraceOrder
 from holdfast_sidecar.records.codec import decode, encode
 from holdfast_sidecar.records.plan import Member, Plan, Request

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from holdfast_sidecar.config.settings import CheckpointSettings
-from holdfast_sidecar.decisions.cluster import Cluster, parse_cluster
 from holdfast_sidecar.desk.asked_storage import Unanswered
+from holdfast_sidecar.policy.cluster import Cluster, parse_cluster
 from holdfast_sidecar.records.checkpoint import LedgerEntry
 from holdfast_sidecar.records.plan import Candidate, Plan
 from holdfast_sidecar.store.memory_store import MemoryServer, MemoryStore

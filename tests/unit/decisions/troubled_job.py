@@ -15,9 +15,9 @@ from typing import Any
 from tests.unit.decisions.simulated_job import SimulatedJob, SimulatedNode
 
 from holdfast_sidecar.coordinator import Coordinator, NodeIdentity
-from holdfast_sidecar.decisions.cluster import parse_cluster
 from holdfast_sidecar.fence import FenceFile
 from holdfast_sidecar.leadership import Leadership
+from holdfast_sidecar.policy.cluster import parse_cluster
 from holdfast_sidecar.records.codec import decode
 from holdfast_sidecar.records.plan import Incident, Plan
 from holdfast_sidecar.store.memory_store import MemoryServer, MemoryStore

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 
-from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.demo import watching
 from holdfast_sidecar.demo.outcome import Injected
 from holdfast_sidecar.demo.scenario import Event, Kind, scenario
+from holdfast_sidecar.policy.cluster import Cluster
 from holdfast_sidecar.records.checkpoint import LedgerEntry, SnapshotReport
 from holdfast_sidecar.records.plan import Incident, Member, Plan
 from holdfast_sidecar.records.reports import NodeReport, RankReport

@@ -18,9 +18,9 @@ from tests.unit.deploy.manifests import (
 )
 
 from holdfast_sidecar.config.settings import PolicySettings
-from holdfast_sidecar.decisions.beginning import EXIT_BAD_INPUT
-from holdfast_sidecar.decisions.restart import EXIT_DO_NOT_REQUEUE, EXIT_REQUEUE
 from holdfast_sidecar.launcher.launch_identity import launch_of
+from holdfast_sidecar.policy.budget import EXIT_DO_NOT_REQUEUE, EXIT_REQUEUE
+from holdfast_sidecar.policy.start import EXIT_BAD_INPUT
 
 JOBS = ("attach.yaml", "job.yaml", "sidecar.yaml")
 WITH_SIDECAR = ("attach.yaml", "sidecar.yaml")

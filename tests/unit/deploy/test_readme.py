@@ -7,8 +7,8 @@ import re
 from tests.unit.deploy.known_words import known_variables, mentioned, parse_run
 from tests.unit.deploy.manifests import DEPLOY
 
-from holdfast_sidecar.decisions.beginning import EXIT_BAD_INPUT
-from holdfast_sidecar.decisions.restart import EXIT_DO_NOT_REQUEUE, EXIT_REQUEUE
+from holdfast_sidecar.policy.budget import EXIT_DO_NOT_REQUEUE, EXIT_REQUEUE
+from holdfast_sidecar.policy.start import EXIT_BAD_INPUT
 
 TEXT = (DEPLOY / "README.md").read_text()
 

@@ -9,7 +9,7 @@ import subprocess
 from tests.unit.deploy.known_words import known_variables, mentioned, parse_command, parse_run
 from tests.unit.deploy.manifests import DEPLOY
 
-from holdfast_sidecar.decisions.restart import EXIT_DO_NOT_REQUEUE, EXIT_REQUEUE
+from holdfast_sidecar.policy.budget import EXIT_DO_NOT_REQUEUE, EXIT_REQUEUE
 
 SCRIPT = DEPLOY / "slurm" / "holdfast.sbatch"
 TEXT = SCRIPT.read_text()

@@ -72,7 +72,7 @@ def test_a_control_groups_limit_kills_as_surely_as_the_hosts(
 
 
 def test_pressure_and_heat_that_become_worse_are_told_as_surer() -> None:
-    """Then the job is saved once more (decisions/precaution.py)."""
+    """Then the job is saved once more (policy/precaution.py)."""
 
     def sure(host: HostReading) -> float:
         (finding,) = found(host)

@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 from tests.unit.records.slow_job import STANDING
 
-from holdfast_sidecar.decisions.hardware import STILL_RAN
 from holdfast_sidecar.goodput import splitting
 from holdfast_sidecar.goodput.splitting import Split
 from holdfast_sidecar.goodput.step_times import StepTimes
+from holdfast_sidecar.policy.hardware import STILL_RAN
 from holdfast_sidecar.records.account import PENDING, Account, Category
 from holdfast_sidecar.records.plan import Incident
 from holdfast_sidecar.store.account import Turn, turned

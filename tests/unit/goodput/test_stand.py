@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from tests.unit.goodput.pretend_job import PLAN, agent, cluster_of, rank_report
+from tests.unit.policy.pretend_job import PLAN, agent, cluster_of, rank_report
 
-from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.goodput.stand import SETUP_S, stand
+from holdfast_sidecar.policy.cluster import Cluster
 from holdfast_sidecar.records.account import CLOSED, MICRO, PENDING, Account, Category
 from holdfast_sidecar.records.checkpoint import CheckpointOrder
 from holdfast_sidecar.records.plan import Incident, Pause, Plan

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.goodput.pretend_job import node_report, rank_report, step_line
+from tests.unit.policy.pretend_job import node_report, rank_report, step_line
 
 from holdfast_sidecar.goodput.step_times import RANKS_ASKED, Listening
 from holdfast_sidecar.records.account import Category

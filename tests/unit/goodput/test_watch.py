@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tests.unit.goodput.pretend_job import PLAN
+from tests.unit.policy.pretend_job import PLAN
 
 from holdfast_sidecar.goodput_keeping import Watch
 

@@ -8,14 +8,14 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from tests.unit.goodput.pretend_job import ToldJob, account_of
+from tests.unit.policy.pretend_job import ToldJob, account_of
 
 from holdfast_sidecar import goodput_keeping
 from holdfast_sidecar.config.settings import PolicySettings
-from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.goodput.stand import Standing
 from holdfast_sidecar.goodput.turning import Heard, next_turn
 from holdfast_sidecar.goodput_keeping import GoodputKeeping
+from holdfast_sidecar.policy.cluster import Cluster
 from holdfast_sidecar.records.account import CLOSED, PENDING, Account, Category
 from holdfast_sidecar.store.account import Turn
 from holdfast_sidecar.store.memory_store import MemoryStore

@@ -15,11 +15,11 @@ pytestmark = pytest.mark.torch
 from torch.distributed.elastic.rendezvous import RendezvousTimeoutError  # noqa: E402
 
 from holdfast_sidecar.config.settings import BadInput  # noqa: E402
-from holdfast_sidecar.decisions.restart import EXIT_REQUEUE  # noqa: E402
 from holdfast_sidecar.launcher import ending_line  # noqa: E402
 from holdfast_sidecar.launcher.arguments import parse_arguments  # noqa: E402
 from holdfast_sidecar.launcher.preemption import Preempted  # noqa: E402
 from holdfast_sidecar.launcher.rendezvous import NotFormedAgain  # noqa: E402
+from holdfast_sidecar.policy.budget import EXIT_REQUEUE  # noqa: E402
 
 
 def launching(monkeypatch: pytest.MonkeyPatch, error: Exception) -> int:

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 import pytest
 
 from holdfast_sidecar.config.settings import Settings, SnapshotSettings
-from holdfast_sidecar.decisions.cluster import Cluster, parse_cluster
 from holdfast_sidecar.peer_keeping import PeerKeeping
+from holdfast_sidecar.policy.cluster import Cluster, parse_cluster
 from holdfast_sidecar.records.checkpoint import AttemptKey, PeerOrder, SnapshotOrder, SnapshotReport
 from holdfast_sidecar.records.codec import decode, encode
 from holdfast_sidecar.records.plan import Member, Plan

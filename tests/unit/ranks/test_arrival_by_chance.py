@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from tests.unit.decisions.pretend_collectives import WORLD, Fault, make_program, run
+from tests.unit.policy.pretend_collectives import WORLD, Fault, make_program, run
 
 from holdfast_sidecar.ranks.deadlock import judge
 

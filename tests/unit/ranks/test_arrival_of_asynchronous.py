@@ -3,7 +3,7 @@ ever is."""
 
 from __future__ import annotations
 
-from tests.unit.decisions.asynchronous_ranks import World, make_world
+from tests.unit.policy.asynchronous_ranks import World, make_world
 
 from holdfast_sidecar.ranks.collectives import Arrival, Cause
 from holdfast_sidecar.ranks.deadlock import judge

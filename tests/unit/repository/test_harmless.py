@@ -16,12 +16,11 @@ from pathlib import Path
 from holdfast import switches
 from holdfast_sidecar import story
 from holdfast_sidecar.config.settings import Settings
-from holdfast_sidecar.decisions.modes import OF_CAUSE
-from holdfast_sidecar.decisions.restart import PLANNED
-from holdfast_sidecar.decisions.warrant import ENDED_BY_US
 from holdfast_sidecar.examination.gpus import UNTRIED
 from holdfast_sidecar.launcher.arguments import make_parser
 from holdfast_sidecar.metrics.sidecar_samples import ACTIONS
+from holdfast_sidecar.policy.budget import ENDED_BY_US, PLANNED
+from holdfast_sidecar.policy.modes import OF_CAUSE
 
 ROOT = Path(__file__).resolve().parents[3]
 PACKAGES = ("hooks/holdfast", "sidecar/holdfast_sidecar")
@@ -71,7 +70,7 @@ POLICY = {
     "owned": {"owned_file"},
     "storage": {"own_upload", "written_here"},
     "checkpoint_files": {"marked"},
-    "decisions/warrant": {"warranted"},
+    "policy/budget": {"warranted"},
     "ranks/ending": {"released_by", "left_by"},
     "ranks/stacks": {"answerable"},
 }

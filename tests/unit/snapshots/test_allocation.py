@@ -11,7 +11,7 @@ import pytest
 from tests.unit.snapshots.slots import SIZE, filled
 
 from holdfast.snapshot_file import COPIES_DIRECTORY, OWN_DIRECTORY
-from holdfast_sidecar.decisions.memory import Margin, Room, Wish
+from holdfast_sidecar.policy.replication import Margin, Room, Wish
 from holdfast_sidecar.snapshots.allocation import Allocation, Needs, allocate, held_bytes
 from holdfast_sidecar.snapshots.slot_files import SlotBusy, read_slots
 

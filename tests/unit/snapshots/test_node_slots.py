@@ -11,7 +11,7 @@ from tests.unit.snapshots.slots import SIZE, filled, seal
 from holdfast.page import Flag, Order, OrderKind, Word
 from holdfast.snapshot_file import COPIES_DIRECTORY, OWN_DIRECTORY
 from holdfast_sidecar.config.settings import SnapshotSettings
-from holdfast_sidecar.decisions.memory import Margin, Room
+from holdfast_sidecar.policy.replication import Margin, Room
 from holdfast_sidecar.ranks.ending import ActionRunner
 from holdfast_sidecar.ranks.page import Pages
 from holdfast_sidecar.ranks.probe import RanksProbe

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from holdfast_sidecar.decisions.memory import Margin
+from holdfast_sidecar.policy.replication import Margin
 from holdfast_sidecar.snapshots.room import (
     RoomReader,
     free_in_groups,

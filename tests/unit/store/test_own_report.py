@@ -7,7 +7,7 @@ import dataclasses
 from tests.unit.records.slow_job import SLOW
 
 from holdfast_sidecar.config.settings import CheckpointSettings
-from holdfast_sidecar.decisions.cluster import parse_cluster
+from holdfast_sidecar.policy.cluster import parse_cluster
 from holdfast_sidecar.records.checkpoint import FileFact, SavedPart, SnapshotReport
 from holdfast_sidecar.records.codec import decode
 from holdfast_sidecar.records.collectives import RankTrace

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from holdfast_sidecar.advice import advise
-from holdfast_sidecar.decisions.hardware import STILL_RAN
+from holdfast_sidecar.policy.hardware import STILL_RAN
 from holdfast_sidecar.records.plan import Incident
 from holdfast_sidecar.story import Story, tell
 from holdfast_sidecar.summing_up import sum_up

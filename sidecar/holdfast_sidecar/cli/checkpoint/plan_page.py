@@ -6,9 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from holdfast_sidecar.cli.table import table
 from holdfast_sidecar.config.settings import CheckpointSettings
-from holdfast_sidecar.decisions.interval import WRITE_FACTOR
-from holdfast_sidecar.decisions.prospect import Prospect, WhatIf
-from holdfast_sidecar.decisions.schedule import Schedule
+from holdfast_sidecar.policy.checkpoint_schedule import WRITE_FACTOR, Prospect, Schedule, WhatIf
 from holdfast_sidecar.records.formatting import span
 
 BOUNDS = {

@@ -18,11 +18,16 @@ from holdfast_sidecar.cli.recollection import remember_incidents
 from holdfast_sidecar.cli.settings_options import settings_options
 from holdfast_sidecar.config.loading import Effective, read_seconds
 from holdfast_sidecar.config.settings import BadInput, CheckpointSettings
-from holdfast_sidecar.decisions.cluster import Cluster, parse_cluster
-from holdfast_sidecar.decisions.failure_rate import FailureRate
-from holdfast_sidecar.decisions.interval import Cost, choose
-from holdfast_sidecar.decisions.prospect import look_ahead, what_if
-from holdfast_sidecar.decisions.schedule import Schedule, work_out
+from holdfast_sidecar.policy.checkpoint_schedule import (
+    Cost,
+    FailureRate,
+    Schedule,
+    choose,
+    look_ahead,
+    what_if,
+    work_out,
+)
+from holdfast_sidecar.policy.cluster import Cluster, parse_cluster
 
 
 @click.command("plan")

@@ -26,7 +26,7 @@ from holdfast_sidecar.cli.settings_options import settings_options
 from holdfast_sidecar.cli.table import size, table
 from holdfast_sidecar.config.loading import Effective, read_seconds
 from holdfast_sidecar.config.settings import BadInput
-from holdfast_sidecar.decisions.cluster import parse_cluster
+from holdfast_sidecar.policy.cluster import parse_cluster
 from holdfast_sidecar.records.plan import TERMINAL
 
 

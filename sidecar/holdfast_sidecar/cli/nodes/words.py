@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 
 from holdfast_sidecar.cli.table import BAD, DOUBTFUL, GOOD, paint
-from holdfast_sidecar.decisions.lemon import Lemon
-from holdfast_sidecar.decisions.quarantine import ends_with
 from holdfast_sidecar.node_lines import NodeLine
+from holdfast_sidecar.policy.budget import Lemon
+from holdfast_sidecar.policy.quarantine import ends_with
 from holdfast_sidecar.records.formatting import span
 from holdfast_sidecar.records.reports import GateVerdict
 

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.demo import watching
 from holdfast_sidecar.demo.hardware.faults import Faults
 from holdfast_sidecar.demo.hardware.outcome import Done, Row, Seen, judge
@@ -17,6 +16,7 @@ from holdfast_sidecar.demo.looking import PATIENCE_S, find_within, look
 from holdfast_sidecar.demo.nodes import Nodes
 from holdfast_sidecar.demo.screen import Progress, Screen
 from holdfast_sidecar.demo.stopped import DemonstrationStopped
+from holdfast_sidecar.policy.cluster import Cluster
 from holdfast_sidecar.store.protocol import Store
 
 T = TypeVar("T")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 
-from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.demo.hardware.outcome import Done, Seen
+from holdfast_sidecar.policy.cluster import Cluster
 from holdfast_sidecar.records.checkpoint import LedgerEntry
 from holdfast_sidecar.records.findings import Finding
 from holdfast_sidecar.records.plan import Incident

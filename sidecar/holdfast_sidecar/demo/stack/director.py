@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.demo import watching
 from holdfast_sidecar.demo.looking import LOOK_EVERY_S, PATIENCE_S, find_within, look
 from holdfast_sidecar.demo.nodes import Nodes
@@ -26,6 +25,7 @@ from holdfast_sidecar.demo.stack.scenario import (
     RESOLVED_WITHIN_S,
 )
 from holdfast_sidecar.demo.stopped import DemonstrationStopped
+from holdfast_sidecar.policy.cluster import Cluster
 from holdfast_sidecar.records.plan import Incident
 from holdfast_sidecar.store.protocol import Store
 

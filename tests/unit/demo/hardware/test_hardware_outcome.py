@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.demo.fake_node import build_node
 from holdfast_sidecar.demo.hardware.director import Director
 from holdfast_sidecar.demo.hardware.faults import Faults
@@ -17,6 +16,7 @@ from holdfast_sidecar.demo.hardware.scenario import Fault, Story, stories
 from holdfast_sidecar.demo.hardware.sight import find, is_over, is_settled, missing
 from holdfast_sidecar.demo.nodes import Nodes
 from holdfast_sidecar.demo.screen import LineScreen
+from holdfast_sidecar.policy.cluster import Cluster
 from holdfast_sidecar.records.checkpoint import LedgerEntry
 from holdfast_sidecar.records.findings import Finding, Kind
 from holdfast_sidecar.records.plan import Incident, Member, Plan
