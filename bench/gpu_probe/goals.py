@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from bench.benchmark import Sample
 from bench.figures import NOT_RUN, Figure, at_most, middle
 from bench.gpu_probe.names import POLL, SIGNALS
-from holdfast_sidecar.nvml.gpm import METRICS
-from holdfast_sidecar.nvml.signals import ROWS, name
-from holdfast_sidecar.readings.gpu import Signal
+from holdfast_sidecar.components.gpu.nvml.gpm import METRICS
+from holdfast_sidecar.components.gpu.nvml.signals import ROWS, name
+from holdfast_sidecar.components.gpu.readings import Signal
 
 MOST_CALL_MS = 20.0
 """No call that the sidecar makes each second may take what nvmlDeviceGetPcieThroughput takes."""

@@ -7,7 +7,7 @@ import time
 from bench.benchmark import Sample, Task
 from bench.gpu_probe.library import started
 from bench.gpu_probe.names import POLL
-from holdfast_sidecar.nvml.device import Devices
+from holdfast_sidecar.components.gpu.nvml.device import Devices
 
 POLLS = 60
 QUICK_POLLS = 22

@@ -8,16 +8,13 @@ from typing import Any
 from bench.benchmark import Sample, Task
 from bench.gpu_probe.library import started
 from bench.gpu_probe.names import SIGNALS
-from holdfast_sidecar.nvml import codes
-from holdfast_sidecar.nvml.asking import Asking, ask_call
-from holdfast_sidecar.nvml.calls import Call
-from holdfast_sidecar.nvml.fields import FieldBatch
-from holdfast_sidecar.nvml.gpm import METRICS, Activity
-from holdfast_sidecar.nvml.identity import read_link_count, read_modes
-from holdfast_sidecar.nvml.plan import entries_of
-from holdfast_sidecar.nvml.signals import ROWS, Row, Way, name
-from holdfast_sidecar.nvml.users import Users
-from holdfast_sidecar.readings.gpu import Signal
+from holdfast_sidecar.components.gpu.nvml import calls as codes
+from holdfast_sidecar.components.gpu.nvml.calls import Call
+from holdfast_sidecar.components.gpu.nvml.device import Users, read_link_count, read_modes
+from holdfast_sidecar.components.gpu.nvml.gpm import METRICS, Activity, FieldBatch
+from holdfast_sidecar.components.gpu.nvml.query import Asking, ask_call
+from holdfast_sidecar.components.gpu.nvml.signals import ROWS, Row, Way, entries_of, name
+from holdfast_sidecar.components.gpu.readings import Signal
 
 CALLS = 100
 QUICK_CALLS = 20

@@ -5,22 +5,10 @@ Nothing in here lets an alert fire, so that rules are timed on a fleet as it mos
 
 from __future__ import annotations
 
-from holdfast_sidecar.gpus.energy import EnergyAccount
-from holdfast_sidecar.gpus.ownership import Ownership, Source, Tie
-from holdfast_sidecar.gpus.view import GpuView
-from holdfast_sidecar.kernel_events import KernelEvents
-from holdfast_sidecar.probes.fabric.counters import COUNTERS, HW_COUNTERS
-from holdfast_sidecar.readings.fabric import (
-    Device,
-    FabricReading,
-    PciDevice,
-    PciReading,
-    Port,
-    TcpReading,
-)
-from holdfast_sidecar.readings.gpu import Gpu, GpuReading, Signal
-from holdfast_sidecar.readings.gpu_events import GpuEvents
-from holdfast_sidecar.readings.host import (
+from holdfast_sidecar.components.gpu.energy import EnergyAccount, GpuView
+from holdfast_sidecar.components.gpu.ownership import Ownership, Source, Tie
+from holdfast_sidecar.components.gpu.readings import Gpu, GpuReading, Signal
+from holdfast_sidecar.components.host.readings import (
     Clock,
     Group,
     HostReading,
@@ -30,10 +18,22 @@ from holdfast_sidecar.readings.host import (
     Sensor,
     Storage,
 )
-from holdfast_sidecar.readings.links import LinkStory
-from holdfast_sidecar.readings.machine import MachineReading
-from holdfast_sidecar.readings.network import Interface, NetworkReading
-from holdfast_sidecar.readings.round_trips import RoundTrips, Trips
+from holdfast_sidecar.components.kernel_events import KernelEvents
+from holdfast_sidecar.components.machine import MachineReading
+from holdfast_sidecar.components.network.rdma import COUNTERS, HW_COUNTERS
+from holdfast_sidecar.components.network.readings import (
+    Device,
+    FabricReading,
+    Interface,
+    LinkStory,
+    NetworkReading,
+    PciDevice,
+    PciReading,
+    Port,
+    TcpReading,
+)
+from holdfast_sidecar.components.network.round_trip_checks import RoundTrips, Trips
+from holdfast_sidecar.components.xid.events import GpuEvents
 from holdfast_sidecar.records.reports import Point, RankEnergy
 from holdfast_sidecar.records.steps import Standing
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.unit.xids.telling import run_all
+from tests.unit.components.xid.telling import run_all
 
 from bench.benchmark import Sample
 

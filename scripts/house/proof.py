@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tomllib
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 from pathlib import Path
 
 from scripts.house.plan import PACKAGE
@@ -25,8 +25,11 @@ _NAMED = re.compile(rf"{PACKAGE}[\w./]*|[\w/]+\.py\b")
 
 def main() -> int:
     """Print what is in one of the two only; 1 where there is something."""
-    before = Counter(definitions(_sources(sys.argv[1])))
-    after = Counter(definitions(_sources(sys.argv[2] if len(sys.argv) > 2 else "")))
+    sources = [
+        [*_sources(revision)] for revision in (sys.argv[1], sys.argv[2] if sys.argv[2:] else "")
+    ]
+    modules = set().union(*map(imported_modules, [*sources[0], *sources[1]]))
+    before, after = (Counter(definitions(found, modules)) for found in sources)
     print(f"{before.total()} definitions before, {after.total()} after")
     for sign, found in (("-", before - after), ("+", after - before)):
         for dumped, count in sorted(found.items()):
@@ -45,19 +48,24 @@ def _sources(revision: str) -> Iterator[str]:
             yield _git("show", f"{revision}:{path}")
 
 
-def definitions(sources: Iterable[str]) -> Iterator[str]:
-    """Each top-level definition of these modules, written out so that a move leaves it the same."""
+def imported_modules(source: str) -> set[str]:
+    """Names that a module uses for modules of the package."""
+    return {
+        alias.asname or alias.name
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(PACKAGE)
+        for alias in node.names
+        if alias.name.islower()
+    }
+
+
+def definitions(sources: Iterable[str], modules: Set[str] = frozenset()) -> Iterator[str]:
+    """Each top-level definition of these sources, written out so that a move leaves it the same:
+    without the names of modules that are used in any of them."""
     clashes = tomllib.loads((Path(__file__).parent / "clashes.toml").read_text())
     was = {new: place.split(":")[1] for place, new in clashes.items()}
     for source in sources:
         tree = ast.parse(source)
-        modules = {
-            alias.asname or alias.name
-            for node in ast.walk(tree)
-            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(PACKAGE)
-            for alias in node.names
-            if alias.name.islower()
-        }
         for node in tree.body:
             if not _is_frame(node):
                 yield ast.dump(_Plain(modules, was).visit(node))
@@ -75,7 +83,7 @@ def _is_frame(node: ast.stmt) -> bool:
 class _Plain(ast.NodeTransformer):
     """Without what a move may change: module prefixes, clashing names, modules named in strings."""
 
-    def __init__(self, modules: set[str], was: dict[str, str]) -> None:
+    def __init__(self, modules: Set[str], was: dict[str, str]) -> None:
         self._modules, self._was = modules, was
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.expr:

@@ -10,6 +10,21 @@ from pathlib import Path
 
 from holdfast_sidecar.checkpoints.parts import NodePart
 from holdfast_sidecar.chronicle import Chronicle
+from holdfast_sidecar.components import machine
+from holdfast_sidecar.components.gpu.component import GpuWatch
+from holdfast_sidecar.components.gpu.nvml.probe import open_event_probe, open_gpu_probe
+from holdfast_sidecar.components.gpu.process_probe import CompanyReader
+from holdfast_sidecar.components.hardware import HardwareAttention
+from holdfast_sidecar.components.host import cpu
+from holdfast_sidecar.components.host.cpu import ThrottlingProbe
+from holdfast_sidecar.components.host.host import HostProbe
+from holdfast_sidecar.components.network import pcie, tcp
+from holdfast_sidecar.components.network.ethernet import NetworkProbe
+from holdfast_sidecar.components.network.pcie import PciProbe
+from holdfast_sidecar.components.network.rdma import FabricProbe, Selection
+from holdfast_sidecar.components.network.round_trip import Echo, NodeEcho
+from holdfast_sidecar.components.network.tcp import TcpProbe
+from holdfast_sidecar.components.xid.component import XidAttention
 from holdfast_sidecar.config.redaction import own_secrets
 from holdfast_sidecar.coordinator import Coordinator, NodeIdentity, RoundTripWitness
 from holdfast_sidecar.deeds import Deeds
@@ -17,13 +32,10 @@ from holdfast_sidecar.desk.asked_storage import AskedStorage
 from holdfast_sidecar.desk.questions import Errand
 from holdfast_sidecar.desk.storage_desk import StorageDesk
 from holdfast_sidecar.desk.writer_process import WriterProcess
-from holdfast_sidecar.echo.node_echo import Echo, NodeEcho
 from holdfast_sidecar.evidence_keeping import EvidenceKeeping
 from holdfast_sidecar.farewell import Farewell
 from holdfast_sidecar.fence import FenceFile
 from holdfast_sidecar.first_look import Site
-from holdfast_sidecar.gpus.watch import GpuWatch
-from holdfast_sidecar.hardware_attention import HardwareAttention
 from holdfast_sidecar.job_record import read_requeues
 from holdfast_sidecar.leadership import Leadership
 from holdfast_sidecar.linux import oom
@@ -31,22 +43,11 @@ from holdfast_sidecar.linux.files import KernelTrees, read_boot
 from holdfast_sidecar.linux.kmsg import KernelLog
 from holdfast_sidecar.linux.probe_runner import Patient, ProbeRunner
 from holdfast_sidecar.loop import Coordination, Loop, Teller
-from holdfast_sidecar.nvml.event_probe import open_event_probe
-from holdfast_sidecar.nvml.probe import open_gpu_probe
 from holdfast_sidecar.parting import Parting
 from holdfast_sidecar.peers.node_peers import NodePeers
-from holdfast_sidecar.probes import layouts, machine, throttling
-from holdfast_sidecar.probes.fabric import aer, tcp
-from holdfast_sidecar.probes.fabric.aer import PciProbe
-from holdfast_sidecar.probes.fabric.ports import FabricProbe
-from holdfast_sidecar.probes.fabric.selection import Selection
-from holdfast_sidecar.probes.fabric.tcp import TcpProbe
-from holdfast_sidecar.probes.gpu_company import CompanyReader
-from holdfast_sidecar.probes.host import HostProbe
+from holdfast_sidecar.probes import layouts
 from holdfast_sidecar.probes.launcher import watch_launcher
 from holdfast_sidecar.probes.layouts import LayoutsProbe
-from holdfast_sidecar.probes.network import NetworkProbe
-from holdfast_sidecar.probes.throttling import ThrottlingProbe
 from holdfast_sidecar.ranks.death_watch import DeathWatch
 from holdfast_sidecar.ranks.ending import ActionRunner
 from holdfast_sidecar.ranks.flight_recorder import Inquiry
@@ -60,7 +61,6 @@ from holdfast_sidecar.snapshots.room import RoomReader
 from holdfast_sidecar.store.protocol import Store
 from holdfast_sidecar.stragglers.efficiency import EfficiencyWatch
 from holdfast_sidecar.stragglers.judge import Judge
-from holdfast_sidecar.xids.attending import XidAttention
 
 
 def open_echo(site: Site) -> NodeEcho:
@@ -144,11 +144,9 @@ def assemble(
                 ),
                 machine.LINKS_EVERY_S,
             ),
-            pci=ProbeRunner(Patient(PciProbe(trees.sys / "bus/pci/devices")), aer.EVERY_S),
+            pci=ProbeRunner(Patient(PciProbe(trees.sys / "bus/pci/devices")), pcie.EVERY_S),
             tcp=ProbeRunner(TcpProbe(lambda: pids_of(pages.held())), tcp.EVERY_S),
-            throttling=ProbeRunner(
-                ThrottlingProbe(lambda: pids_of(pages.held())), throttling.EVERY_S
-            ),
+            throttling=ProbeRunner(ThrottlingProbe(lambda: pids_of(pages.held())), cpu.EVERY_S),
             layouts=ProbeRunner(LayoutsProbe(pages.held), layouts.EVERY_S),
             host_parts=host.health,
             kernel=ProbeRunner(KernelLog(coordination.changed.set, trees.kernel_log), every_s=0.0),

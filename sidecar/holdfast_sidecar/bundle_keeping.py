@@ -14,6 +14,7 @@ from pathlib import Path
 
 from holdfast import page
 from holdfast_sidecar import __version__
+from holdfast_sidecar.components.machine import MachineReading
 from holdfast_sidecar.config.paths import NAME, Places
 from holdfast_sidecar.config.settings import Settings
 from holdfast_sidecar.evidence.aftermath import (
@@ -30,7 +31,6 @@ from holdfast_sidecar.policy.budget import PLANNED
 from holdfast_sidecar.probes.kernel_lines import read_kernel_lines
 from holdfast_sidecar.ranks.ending import ActionRunner
 from holdfast_sidecar.ranks.page import RankPage
-from holdfast_sidecar.readings.machine import MachineReading
 from holdfast_sidecar.records.codec import decode
 from holdfast_sidecar.records.plan import Incident, Plan
 from holdfast_sidecar.store.orders import Orders

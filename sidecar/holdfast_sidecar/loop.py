@@ -15,24 +15,24 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from holdfast_sidecar.components.hardware import HardwareAttention
+from holdfast_sidecar.components.health_check.component import NodeGate
+from holdfast_sidecar.components.health_check.self_test import Proving
+from holdfast_sidecar.components.host.storage import find_unwritable_state
+from holdfast_sidecar.components.machine import MachineProbes, MachineReading
+from holdfast_sidecar.components.network.checks import told_only
+from holdfast_sidecar.components.network.round_trip import Echo, NoEcho, life_of
 from holdfast_sidecar.config.settings import Settings
 from holdfast_sidecar.deeds import Deeds
 from holdfast_sidecar.detectors.judgement import judge_machine, judge_ranks
-from holdfast_sidecar.detectors.links import told_only
 from holdfast_sidecar.detectors.onset import keep_onsets, newly_found, no_longer_found
-from holdfast_sidecar.detectors.rooms import find_unwritable_state
-from holdfast_sidecar.echo.node_echo import Echo, NoEcho, life_of
 from holdfast_sidecar.farewell import Farewell
-from holdfast_sidecar.gate.node_gate import NodeGate
-from holdfast_sidecar.gate.proving import Proving
-from holdfast_sidecar.hardware_attention import HardwareAttention
 from holdfast_sidecar.heartbeat_times import HeartbeatTimes
 from holdfast_sidecar.linux.probe_runner import ProbeRunner
 from holdfast_sidecar.parting import Parting
 from holdfast_sidecar.peers.tally import PeerCounts
 from holdfast_sidecar.picture import Cost, Picture
 from holdfast_sidecar.policy.attached import obeyed
-from holdfast_sidecar.probes.machine import MachineProbes
 from holdfast_sidecar.ranks.arrival import (
     concerned,
     is_doubtful,
@@ -55,7 +55,6 @@ from holdfast_sidecar.ranks.inspection import CloserProbe
 from holdfast_sidecar.ranks.observation import Attention, RankHistory, RankLook, Ranks
 from holdfast_sidecar.ranks.probe import parse_peers, parse_traces, report_rank
 from holdfast_sidecar.ranks.stall import due_in_s, is_suspicious, suspects
-from holdfast_sidecar.readings.machine import MachineReading
 from holdfast_sidecar.records.checkpoint import CheckpointOrder, SavedPart, SnapshotReport
 from holdfast_sidecar.records.clock import Moment
 from holdfast_sidecar.records.collectives import RankTrace

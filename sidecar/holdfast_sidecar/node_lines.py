@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from holdfast_sidecar.components.health_check.checks import Compared, compare
 from holdfast_sidecar.config.settings import PolicySettings
-from holdfast_sidecar.gate.comparison import Compared, compare
 from holdfast_sidecar.policy.budget import Lemon, find_lemons
 from holdfast_sidecar.policy.cluster import parse_cluster
 from holdfast_sidecar.policy.quarantine import find

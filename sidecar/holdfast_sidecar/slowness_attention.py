@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from holdfast_sidecar.components.gpu.ownership import Ownership
+from holdfast_sidecar.components.machine import MachineReading
 from holdfast_sidecar.config.settings import StragglerSettings
 from holdfast_sidecar.detectors.slowness import find_slow
-from holdfast_sidecar.gpus.ownership import Ownership
 from holdfast_sidecar.ranks.observation import RankHistory
-from holdfast_sidecar.readings.machine import MachineReading
 from holdfast_sidecar.records.clock import Moment
 from holdfast_sidecar.records.findings import Finding
 from holdfast_sidecar.records.reports import NodeReport, ProbeHealth, RankReport

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 import pytest
 from tests.unit.ranks.scene import moment
 
-from holdfast_sidecar.detectors.round_trips import WINDOWS, find_slow_peers
-from holdfast_sidecar.echo.exchange import Company, Exchange
+from holdfast_sidecar.components.network.round_trip import Company, Exchange
+from holdfast_sidecar.components.network.round_trip_checks import WINDOWS, find_slow_peers
 
 SECRET = b"k" * 32
 DELAY_S = 0.02

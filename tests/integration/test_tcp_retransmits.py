@@ -8,7 +8,7 @@ import socket
 import struct
 import time
 
-from holdfast_sidecar.probes.fabric.tcp import TcpProbe
+from holdfast_sidecar.components.network.tcp import TcpProbe
 
 SO_ATTACH_FILTER = 26
 

@@ -3,15 +3,15 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from tests.unit.xids.test_attending import START_S, gpus
+from tests.unit.components.xid.test_attending import START_S, gpus
 
+from holdfast_sidecar.components.gpu.readings import GpuReading
+from holdfast_sidecar.components.hardware import HardwareAttention
+from holdfast_sidecar.components.machine import MachineReading
+from holdfast_sidecar.components.xid.component import XidAttention
 from holdfast_sidecar.detectors.onset import keep_onsets
-from holdfast_sidecar.hardware_attention import HardwareAttention
-from holdfast_sidecar.readings.gpu import GpuReading
-from holdfast_sidecar.readings.machine import MachineReading
 from holdfast_sidecar.records.clock import Moment
 from holdfast_sidecar.records.findings import Finding
-from holdfast_sidecar.xids.attending import XidAttention
 
 
 class Sidecar:

@@ -10,9 +10,9 @@ from typing import Any
 from tests.unit.ranks.scene import history, identity, look, record
 from tests.unit.records.slow_job import SLOW, slow
 
+from holdfast_sidecar.components.gpu.ownership import Ownership
+from holdfast_sidecar.components.machine import MachineReading
 from holdfast_sidecar.config.settings import StragglerSettings
-from holdfast_sidecar.gpus.ownership import Ownership
-from holdfast_sidecar.readings.machine import MachineReading
 from holdfast_sidecar.records.clock import Moment
 from holdfast_sidecar.records.findings import Finding, Kind
 from holdfast_sidecar.records.reports import NodeReport, RankReport

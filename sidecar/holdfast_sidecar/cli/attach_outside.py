@@ -20,16 +20,16 @@ from holdfast_sidecar.chronicle import Chronicle
 from holdfast_sidecar.cli.attach_console import Console
 from holdfast_sidecar.cli.attach_store import open_attached_store
 from holdfast_sidecar.cli.attach_watch import ENDINGS, Watched, leave_on_signal, say
+from holdfast_sidecar.components.gpu.nvml.probe import open_gpu_probe
+from holdfast_sidecar.components.gpu.ownership import busy_by_pid
 from holdfast_sidecar.config.paths import NAME, places
 from holdfast_sidecar.config.settings import OVERSLEPT_S, BadInput
 from holdfast_sidecar.coordinator import Coordinator
 from holdfast_sidecar.deeds import have_all_kept
 from holdfast_sidecar.evidence_keeping import WAIT_S, EvidenceTries, KeptEvidence
 from holdfast_sidecar.first_look import Site, await_place
-from holdfast_sidecar.gpus.ownership import busy_by_pid
 from holdfast_sidecar.linux.probe_runner import ProbeRunner
 from holdfast_sidecar.linux.threads import start_thread
-from holdfast_sidecar.nvml.probe import open_gpu_probe
 from holdfast_sidecar.policy.attached import obeyed
 from holdfast_sidecar.policy.budget import Warrant, refusal, warranted
 from holdfast_sidecar.policy.modes import mode_of_job

@@ -13,6 +13,7 @@ import click
 
 from holdfast_sidecar.cli.settings_options import read_options
 from holdfast_sidecar.cli.table import BAD, DOUBTFUL, GOOD, paint, table
+from holdfast_sidecar.components.network.rdma import Selection
 from holdfast_sidecar.config.loading import Effective, read_seconds
 from holdfast_sidecar.config.paths import state_root
 from holdfast_sidecar.config.timeouts import Surroundings
@@ -34,7 +35,6 @@ from holdfast_sidecar.examination.surroundings import read_surroundings
 from holdfast_sidecar.examination.timeouts import check_timeouts
 from holdfast_sidecar.examination.torchrun import check_torchrun
 from holdfast_sidecar.linux.files import KernelTrees
-from holdfast_sidecar.probes.fabric.selection import Selection
 
 COLOURS = {OK: GOOD, NOTE: "", WARN: DOUBTFUL, FAIL: BAD}
 

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from holdfast_sidecar.components.gpu.checks import find_wedged_nvml
+from holdfast_sidecar.components.host.host import find_host_troubles
+from holdfast_sidecar.components.machine import MachineReading
+from holdfast_sidecar.components.network.checks import (
+    find_drifting_errors,
+    find_link_troubles,
+    find_missing_ports,
+    find_troubled_adapters,
+)
+from holdfast_sidecar.components.network.pcie import find_pci_errors
+from holdfast_sidecar.components.network.round_trip_checks import find_slow_peers
 from holdfast_sidecar.config.settings import FabricSettings, Settings
-from holdfast_sidecar.detectors.adapters import find_troubled_adapters
-from holdfast_sidecar.detectors.drift import find_drifting_errors
-from holdfast_sidecar.detectors.host import find_host_troubles
-from holdfast_sidecar.detectors.links import find_link_troubles, find_missing_ports
-from holdfast_sidecar.detectors.nvml import find_wedged_nvml
-from holdfast_sidecar.detectors.pci_errors import find_pci_errors
-from holdfast_sidecar.detectors.round_trips import find_slow_peers
 from holdfast_sidecar.ranks.arrival import settle
 from holdfast_sidecar.ranks.checks import find_absences, find_bad_numbers, find_crashes
 from holdfast_sidecar.ranks.observation import Ranks
 from holdfast_sidecar.ranks.stall import find_stalls
-from holdfast_sidecar.readings.machine import MachineReading
 from holdfast_sidecar.records.clock import Moment
 from holdfast_sidecar.records.findings import Finding
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.own_directory import make_closed
+from holdfast_sidecar.components.machine import MachineReading
 from holdfast_sidecar.config.paths import Places
 from holdfast_sidecar.config.redaction import Redaction
 from holdfast_sidecar.config.settings import Settings
@@ -37,7 +38,6 @@ from holdfast_sidecar.evidence.log_tails import read_tail
 from holdfast_sidecar.evidence.rank_facts import Output, RankFacts
 from holdfast_sidecar.policy.blame import find_culprit
 from holdfast_sidecar.policy.budget import ENDED_BY_US
-from holdfast_sidecar.readings.machine import MachineReading
 from holdfast_sidecar.records.codec import decode
 from holdfast_sidecar.records.plan import Plan
 from holdfast_sidecar.records.reports import AgentReport, NodeReport

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from holdfast_sidecar.components.network.ethernet import read_all_counters
+from holdfast_sidecar.components.network.rdma import Selection
 from holdfast_sidecar.examination.check import NOTE, OK, WARN, Check
 from holdfast_sidecar.linux.files import KernelTrees, list_names, read_if_any
-from holdfast_sidecar.probes.ethtool import read_all_counters
-from holdfast_sidecar.probes.fabric.selection import Selection
 
 ACTIVE = "4: ACTIVE"
 ALL = Selection()

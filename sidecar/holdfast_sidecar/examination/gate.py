@@ -11,28 +11,32 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from holdfast_sidecar.components.gpu.links import LinkMemory, remember_links
+from holdfast_sidecar.components.hardware import HardwareAttention
+from holdfast_sidecar.components.health_check.checks import (
+    CHECKPOINT,
+    CHECKS,
+    GPU_PROBE,
+    Fitness,
+    Subject,
+    judge_fitness,
+)
+from holdfast_sidecar.components.host.host import HostProbe
+from holdfast_sidecar.components.machine import MachineReading
+from holdfast_sidecar.components.network.rdma import FabricProbe, Selection
+from holdfast_sidecar.components.xid.component import XidAttention
+from holdfast_sidecar.components.xid.storage import read_boot, read_history
 from holdfast_sidecar.config.paths import history_of
 from holdfast_sidecar.config.settings import Settings
-from holdfast_sidecar.detectors.gate import CHECKS, Fitness, judge_fitness
-from holdfast_sidecar.detectors.gate_subject import GPU_PROBE, Subject
 from holdfast_sidecar.detectors.judgement import judge_fabric
-from holdfast_sidecar.detectors.node_checks import CHECKPOINT
-from holdfast_sidecar.detectors.pci_links import LinkMemory, remember_links
 from holdfast_sidecar.examination.check import FAIL, NOTE, OK, WARN, Check
 from holdfast_sidecar.examination.gpus import Driver
-from holdfast_sidecar.hardware_attention import HardwareAttention
 from holdfast_sidecar.linux.files import KernelTrees
 from holdfast_sidecar.linux.kmsg import KernelLog
 from holdfast_sidecar.linux.probe_runner import ProbeRunner
-from holdfast_sidecar.probes.fabric.ports import FabricProbe
-from holdfast_sidecar.probes.fabric.selection import Selection
-from holdfast_sidecar.probes.host import HostProbe
-from holdfast_sidecar.readings.machine import MachineReading
 from holdfast_sidecar.records.clock import Moment
 from holdfast_sidecar.records.findings import Finding
 from holdfast_sidecar.records.reports import ProbeHealth
-from holdfast_sidecar.xids.attending import XidAttention
-from holdfast_sidecar.xids.kept import read_boot, read_history
 
 OF_A_JOB = ("clock", "test")
 """Checks that have nothing to go by here."""

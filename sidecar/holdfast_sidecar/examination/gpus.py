@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 from holdfast import switches
 from holdfast.ending_processes import signal_child
 from holdfast.permit import own_child
+from holdfast_sidecar.components.gpu.nvml.gpm import METRICS
+from holdfast_sidecar.components.gpu.nvml.wire import parse_reading
+from holdfast_sidecar.components.gpu.readings import GpuReading
 from holdfast_sidecar.config.settings import Settings
 from holdfast_sidecar.examination.check import FAIL, NOTE, OK, WARN, Check
-from holdfast_sidecar.nvml.gpm import METRICS
-from holdfast_sidecar.nvml.spelling import parse_reading
-from holdfast_sidecar.readings.gpu import GpuReading
 
 CHILD = (sys.executable, "-m", "holdfast_sidecar.examination.nvml_child")
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+from holdfast_sidecar.components.host.cpu import read_group, read_pressures
+from holdfast_sidecar.components.host.memory import read_memory_errors
+from holdfast_sidecar.components.host.readings import Group, MemoryErrors, Sensor
+from holdfast_sidecar.components.host.thermal import read_sensors
 from holdfast_sidecar.examination.check import FAIL, NOTE, OK, WARN, Check
 from holdfast_sidecar.linux.files import KernelTrees, read_if_any
-from holdfast_sidecar.probes.cgroup import read_group
-from holdfast_sidecar.probes.heat import read_sensors
-from holdfast_sidecar.probes.memory_errors import read_memory_errors
-from holdfast_sidecar.probes.pressure import read_pressures
-from holdfast_sidecar.readings.host import Group, MemoryErrors, Sensor
 
 UNIFIED = "cgroup.controllers"
 

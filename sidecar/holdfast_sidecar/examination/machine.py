@@ -6,12 +6,12 @@ import os
 import resource
 from pathlib import Path
 
+from holdfast_sidecar.components.host.clock import UNSYNCHRONISED, read_clock
 from holdfast_sidecar.examination.check import NOTE, OK, WARN, Check
 from holdfast_sidecar.examination.namespaces import check_first_process, check_processes
 from holdfast_sidecar.examination.tracing import may_trace_children
 from holdfast_sidecar.linux.files import KernelTrees
 from holdfast_sidecar.linux.kmsg import open_log
-from holdfast_sidecar.probes.clock import UNSYNCHRONISED, read_clock
 from holdfast_sidecar.ranks.stacks import find_spy
 
 PTRACE_SCOPE = Path("/proc/sys/kernel/yama/ptrace_scope")

@@ -11,10 +11,10 @@ import sys
 import time
 from typing import Any
 
+from holdfast_sidecar.components.gpu.nvml.device import Devices, NvmlFailedError
+from holdfast_sidecar.components.gpu.nvml.gpm import APART_S
+from holdfast_sidecar.components.gpu.nvml.wire import spell_reading
 from holdfast_sidecar.examination.gpus import BEGUN
-from holdfast_sidecar.nvml.device import Devices, NvmlFailedError
-from holdfast_sidecar.nvml.gpm import APART_S
-from holdfast_sidecar.nvml.spelling import spell_reading
 
 NOT_TOLD = "not offered by this driver"
 

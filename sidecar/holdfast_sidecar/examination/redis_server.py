@@ -8,11 +8,11 @@ from collections.abc import Mapping
 import redis
 from redis.exceptions import RedisError
 
+from holdfast_sidecar.components.host.clock import LEAST_OTHERS, how_far_off
 from holdfast_sidecar.config.addresses import describe
 from holdfast_sidecar.config.settings import BadInput, RedisSettings
 from holdfast_sidecar.examination.check import FAIL, OK, WARN, Check
 from holdfast_sidecar.examination.machine import CLOCKS_APART
-from holdfast_sidecar.gate.clocks import LEAST_OTHERS, how_far_off
 from holdfast_sidecar.store.connection import check_server, connect, most_nodes
 from holdfast_sidecar.store.embedded import find_binary
 

@@ -15,11 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.page import Flag
+from holdfast_sidecar.components.host.cpu import parse_idle_s, read_cpu_limit
 from holdfast_sidecar.launcher.rank_pages import has_flag, has_stepped, read_words
 from holdfast_sidecar.launcher.standby import Standby
 from holdfast_sidecar.linux.files import read_if_any
-from holdfast_sidecar.probes.cgroup import read_cpu_limit
-from holdfast_sidecar.probes.processors import parse_idle_s
 
 LOOK_EVERY_S = 0.5
 """At the ranks' pages until all have stepped, and then whether it is time."""

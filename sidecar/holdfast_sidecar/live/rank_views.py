@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from holdfast_sidecar.gpus.soundness import leave_out_garbage
+from holdfast_sidecar.components.gpu.readings import Gpu, Signal, leave_out_garbage
 from holdfast_sidecar.live.scene import Scene
 from holdfast_sidecar.live.silence import LOST, Silence
 from holdfast_sidecar.live.view import GpuView, RankView
 from holdfast_sidecar.picture import Picture
 from holdfast_sidecar.ranks.observation import RankHistory, own_s, step_s
 from holdfast_sidecar.ranks.probe import STEPS_OF_PACE
-from holdfast_sidecar.readings.gpu import Gpu, Signal
 from holdfast_sidecar.records.clock import Moment
 from holdfast_sidecar.records.reports import NodeReport, RankReport
 from holdfast_sidecar.records.steps import Slowness, SlowStanding

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from holdfast_sidecar.gpus.ownership import Ownership
-from holdfast_sidecar.metrics.gate_samples import draw_gate
+from holdfast_sidecar.components.gpu.ownership import Ownership
+from holdfast_sidecar.components.health_check.component import draw_gate
+from holdfast_sidecar.components.network.readings import TcpReading
 from holdfast_sidecar.metrics.gpu_samples import draw_gpus
 from holdfast_sidecar.metrics.job_samples import draw_job
 from holdfast_sidecar.metrics.machine_samples import draw_machine
@@ -15,7 +16,6 @@ from holdfast_sidecar.metrics.rank_samples import draw_ranks
 from holdfast_sidecar.metrics.sidecar_samples import draw_sidecar
 from holdfast_sidecar.metrics.snapshot_samples import draw_rhythm, draw_snapshots
 from holdfast_sidecar.picture import Picture
-from holdfast_sidecar.readings.fabric import TcpReading
 from holdfast_sidecar.records.metric import Sample, Told
 from holdfast_sidecar.store.orders import Orders
 

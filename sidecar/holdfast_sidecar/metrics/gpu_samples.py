@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from holdfast_sidecar.gpus.ownership import Ownership
-from holdfast_sidecar.gpus.soundness import leave_out_garbage
-from holdfast_sidecar.metrics.gpu_labels import labelled
-from holdfast_sidecar.metrics.gpu_signals import REASONS, SHOWN
+from holdfast_sidecar.components.gpu.metrics import REASONS, SHOWN, labelled
+from holdfast_sidecar.components.gpu.ownership import Ownership
+from holdfast_sidecar.components.gpu.readings import Gpu, Signal, leave_out_garbage
 from holdfast_sidecar.picture import Picture
-from holdfast_sidecar.readings.gpu import Gpu, Signal
 from holdfast_sidecar.records.metric import Sample, Told
 from holdfast_sidecar.records.reports import RankEnergy
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from holdfast_sidecar.metrics.fabric_samples import (
+from holdfast_sidecar.components.host.metrics import draw_host
+from holdfast_sidecar.components.machine import MachineReading
+from holdfast_sidecar.components.network.metrics import (
     draw_fabric,
     draw_kernel_events,
+    draw_network,
     draw_pci,
     draw_round_trips,
     draw_tcp,
 )
-from holdfast_sidecar.metrics.host_samples import draw_host
-from holdfast_sidecar.metrics.network_samples import draw_network
-from holdfast_sidecar.metrics.xid_samples import draw_xids
-from holdfast_sidecar.readings.machine import MachineReading
+from holdfast_sidecar.components.xid.checks import draw_xids
 from holdfast_sidecar.records.metric import Sample, Told
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from holdfast_sidecar.readings.gpu import GpuReading, NvmlSilence
-from holdfast_sidecar.readings.gpu_events import GpuEvents
-from holdfast_sidecar.readings.machine import MachineReading
+from holdfast_sidecar.components.gpu.readings import GpuReading, NvmlSilence
+from holdfast_sidecar.components.machine import MachineReading
+from holdfast_sidecar.components.xid.events import GpuEvents
 from holdfast_sidecar.records.clock import Moment
 from holdfast_sidecar.records.metric import Sample, Told
 

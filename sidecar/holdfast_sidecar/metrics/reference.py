@@ -7,18 +7,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from holdfast.page import Phase
+from holdfast_sidecar.components.gpu.metrics import ENERGY, GPUS, NVML
+from holdfast_sidecar.components.health_check.component import GATE
+from holdfast_sidecar.components.host.metrics import HOST
+from holdfast_sidecar.components.network.metrics import FABRIC, NETWORK
+from holdfast_sidecar.components.xid.checks import XIDS
 from holdfast_sidecar.metrics import catalogue
 from holdfast_sidecar.metrics.blame_entries import BLAMES
-from holdfast_sidecar.metrics.fabric_entries import FABRIC
-from holdfast_sidecar.metrics.gate_entries import GATE
 from holdfast_sidecar.metrics.goodput_entries import GOODPUT, RELIABILITY
-from holdfast_sidecar.metrics.gpu_entries import ENERGY, GPUS
 from holdfast_sidecar.metrics.group_entries import GROUPS
-from holdfast_sidecar.metrics.host_entries import HOST
-from holdfast_sidecar.metrics.network_entries import NETWORK
-from holdfast_sidecar.metrics.nvml_entries import NVML
 from holdfast_sidecar.metrics.slowness_entries import EFFICIENCY, MEMORY, SLOWNESS
-from holdfast_sidecar.metrics.xid_entries import XIDS
 from holdfast_sidecar.records.findings import Kind
 from holdfast_sidecar.records.metric import Entry
 

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from holdfast_sidecar import __version__
+from holdfast_sidecar.components.machine import MachineReading
 from holdfast_sidecar.picture import Picture
-from holdfast_sidecar.readings.machine import MachineReading
 from holdfast_sidecar.records.findings import Kind
 from holdfast_sidecar.records.metric import Sample, Told
 from holdfast_sidecar.revision import read_revision

@@ -5,17 +5,17 @@ Prints them; a test holds the page to them.
 
 from __future__ import annotations
 
-from holdfast_sidecar.nvml import users
-from holdfast_sidecar.nvml.gpm import METRICS
-from holdfast_sidecar.nvml.signals import EACH_TIME, ONCE, ROWS, name
-from holdfast_sidecar.readings.gpu import Signal
+from holdfast_sidecar.components.gpu.nvml import device
+from holdfast_sidecar.components.gpu.nvml.gpm import METRICS
+from holdfast_sidecar.components.gpu.nvml.signals import EACH_TIME, ONCE, ROWS, name
+from holdfast_sidecar.components.gpu.readings import Signal
 
 
 def signals() -> str:
     """Every signal, from where, and how often it is asked."""
     told = {row.signal: (" else ".join(map(name, row.ways)), _often(row.every_s)) for row in ROWS}
     told.update({one: (f"GPM metric {number}", "each time") for one, number in METRICS.items()})
-    told[Signal.PROCESSES] = (users.FUNCTIONS[0], _often(users.EVERY_S))
+    told[Signal.PROCESSES] = (device.FUNCTIONS[0], _often(device.EVERY_S))
     lines = [f"| `{one.value}` | {told[one][0]} | {told[one][1]} |" for one in Signal]
     return "\n".join(["| signal | from | asked |", "|---|---|---|", *lines])
 

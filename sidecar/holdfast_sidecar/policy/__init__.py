@@ -1,1 +1,1 @@
-"""What the leader decides: pure functions of plain data and an explicit now."""
+"""What the leader decides, from a picture of the job and the time. Pure."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 
-from holdfast_sidecar.gpus.clocks import clock_ratios
-from holdfast_sidecar.gpus.ownership import Ownership
+from holdfast_sidecar.components.gpu.history import clock_ratios
+from holdfast_sidecar.components.gpu.ownership import Ownership
+from holdfast_sidecar.components.host.readings import HostReading
+from holdfast_sidecar.components.machine import MachineReading
 from holdfast_sidecar.ranks.observation import RankLook
-from holdfast_sidecar.readings.host import HostReading
-from holdfast_sidecar.readings.machine import MachineReading
 from holdfast_sidecar.stragglers.load import Counts, Surroundings
 
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")

@@ -9,9 +9,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from holdfast_sidecar.gpus.recovery import ACTIONS
-from holdfast_sidecar.xids.switch_table import FATAL_SXIDS
-from holdfast_sidecar.xids.table import XIDS, Entry
+from holdfast_sidecar.components.xid.catalog import ACTIONS, FATAL_SXIDS, XIDS, Entry
 
 BEGIN = "<!-- Made by `python -m holdfast_sidecar.xids.reference`: -->"
 END = "<!-- until here. -->"

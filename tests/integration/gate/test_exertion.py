@@ -8,8 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from holdfast_sidecar.gate.errand import ALL_REDUCE, CPU, GPU, MATMUL, MEMORY, Errand, Result
-from holdfast_sidecar.gate.test_process import TestProcess
+from holdfast_sidecar.components.health_check.errand import (
+    ALL_REDUCE,
+    CPU,
+    GPU,
+    MATMUL,
+    MEMORY,
+    Errand,
+    Result,
+)
+from holdfast_sidecar.components.health_check.self_test import TestProcess
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
@@ -21,7 +29,7 @@ count = [0]
 def wrong(self, *given, **named):
     result = true(self, *given, **named)
     count[0] += 1
-    if count[0] {when} and "exertion.worker" in " ".join(sys.orig_argv):
+    if count[0] {when} and "stress.worker" in " ".join(sys.orig_argv):
         {harm}
     return result
 torch.Tensor.{name} = wrong
@@ -113,6 +121,6 @@ def test_its_time_is_over() -> None:
     ],
 )
 def test_what_surrounds_a_device_is_told_from_its_own_errors(told: str, is_its_own: bool) -> None:
-    from holdfast_sidecar.gate.exertion.worker import blames_device
+    from holdfast_sidecar.components.health_check.stress.worker import blames_device
 
     assert blames_device(told) is is_its_own

@@ -12,11 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from holdfast_sidecar.components.host.cpu import ThrottlingProbe
+from holdfast_sidecar.components.host.host import HostProbe, find_host_troubles
 from holdfast_sidecar.config.settings import HostSettings
-from holdfast_sidecar.detectors.host import find_host_troubles
 from holdfast_sidecar.linux.cgroups import Place, find_places, parse_mounts
-from holdfast_sidecar.probes.host import HostProbe
-from holdfast_sidecar.probes.throttling import ThrottlingProbe
 from holdfast_sidecar.ranks.probe import parse_turns
 from holdfast_sidecar.records.clock import Moment
 from holdfast_sidecar.records.findings import Finding, Kind

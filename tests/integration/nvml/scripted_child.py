@@ -9,15 +9,17 @@ import time
 
 sys.path[:] = sys.argv[-1].split(os.pathsep)
 
-from holdfast_sidecar.nvml import mouth  # noqa: E402
-from holdfast_sidecar.nvml.board import Board  # noqa: E402
-from holdfast_sidecar.nvml.framing import frame  # noqa: E402
-from holdfast_sidecar.nvml.mouth import Mouth  # noqa: E402
-from holdfast_sidecar.nvml.spelling import spell_reading  # noqa: E402
-from holdfast_sidecar.readings.gpu import Gpu, GpuReading, GpuUser, Signal  # noqa: E402
+from holdfast_sidecar.components.gpu.nvml import child_io  # noqa: E402
+from holdfast_sidecar.components.gpu.nvml.child_io import (  # noqa: E402
+    Board,
+    Mouth,
+    frame,
+)
+from holdfast_sidecar.components.gpu.nvml.wire import spell_reading  # noqa: E402
+from holdfast_sidecar.components.gpu.readings import Gpu, GpuReading, GpuUser, Signal  # noqa: E402
 
 GPU = Gpu(0, "GPU-0", "Twin", "0000:17:00.0", {Signal.POWER: 300.0}, {"x": "y"}, (GpuUser(1),))
-READING = f"{mouth.READING} {spell_reading(GpuReading(True, '570.1', (GPU,), read_at_s=1.0))}"
+READING = f"{child_io.READING} {spell_reading(GpuReading(True, '570.1', (GPU,), read_at_s=1.0))}"
 
 board, pipe = Board(int(sys.argv[-3])), Mouth(1)
 os.close(int(sys.argv[-3]))  # mapped by now, as in the real one
@@ -61,21 +63,21 @@ def write_half_and_die() -> None:
 
 
 def write_nonsense() -> None:
-    pipe.say(mouth.READING, '{"gpus": 3}')
+    pipe.say(child_io.READING, '{"gpus": 3}')
     hang()
 
 
 def be_absent() -> None:
-    pipe.say(mouth.ABSENT, "no library")
+    pipe.say(child_io.ABSENT, "no library")
 
 
 def fail() -> None:
-    pipe.say(mouth.FAILED, "Unknown Error")
+    pipe.say(child_io.FAILED, "Unknown Error")
 
 
 def tell() -> None:
     """Descriptors that were inherited, by the text of an answer."""
-    pipe.say(mouth.FAILED, ",".join(sorted(os.listdir("/proc/self/fd"), key=int)))
+    pipe.say(child_io.FAILED, ",".join(sorted(os.listdir("/proc/self/fd"), key=int)))
 
 
 def hang_unless() -> None:

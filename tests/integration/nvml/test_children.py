@@ -11,12 +11,17 @@ from typing import Any
 
 import pytest
 
+from holdfast_sidecar.components.gpu.nvml.probe import (
+    GpuEventProbe,
+    GpuProbe,
+    NvmlFailedError,
+    open_event_probe,
+    open_gpu_probe,
+)
+from holdfast_sidecar.components.gpu.readings import GpuReading, Signal
+from holdfast_sidecar.components.xid.events import GpuEvents
 from holdfast_sidecar.config.settings import GpuSettings
 from holdfast_sidecar.demo.fake_nvml.state import GPU_IS_LOST, UNKNOWN, FakeNvml
-from holdfast_sidecar.nvml.event_probe import GpuEventProbe, open_event_probe
-from holdfast_sidecar.nvml.probe import GpuProbe, NvmlFailedError, open_gpu_probe
-from holdfast_sidecar.readings.gpu import GpuReading, Signal
-from holdfast_sidecar.readings.gpu_events import GpuEvents
 
 SETTINGS = GpuSettings(every_s=0.1, deadline_s=1.0)
 LATEST_S = 0.05

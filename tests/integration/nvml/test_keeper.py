@@ -12,11 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from holdfast_sidecar.nvml.custody import ABSENT_PAUSE_S, START_S, STUCK_S
-from holdfast_sidecar.nvml.keeper import Keeper
-from holdfast_sidecar.nvml.probe import GpuProbe, NvmlFailedError
-from holdfast_sidecar.nvml.wire import Message
-from holdfast_sidecar.readings.gpu import GpuReading
+from holdfast_sidecar.components.gpu.nvml.probe import GpuProbe, NvmlFailedError
+from holdfast_sidecar.components.gpu.nvml.process import ABSENT_PAUSE_S, START_S, STUCK_S, Keeper
+from holdfast_sidecar.components.gpu.nvml.wire import Message
+from holdfast_sidecar.components.gpu.readings import GpuReading
 
 CHILD = Path(__file__).with_name("scripted_child.py")
 PATIENCE_S = 2.0

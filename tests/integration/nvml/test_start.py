@@ -10,21 +10,20 @@ import time
 from pathlib import Path
 
 import holdfast_sidecar
+from holdfast_sidecar.components.gpu.nvml.child_io import Frames
+from holdfast_sidecar.components.gpu.nvml.process import MAIN, command, make_board
 from holdfast_sidecar.demo.fake_nvml.state import FakeNvml
-from holdfast_sidecar.nvml.child import MAIN, command
-from holdfast_sidecar.nvml.framing import Frames
-from holdfast_sidecar.nvml.note import make_board
 
 PARENT = """
 import sys, time
-from holdfast_sidecar.nvml.child import command, start
+from holdfast_sidecar.components.gpu.nvml.process import command, start
 print(start(command(sys.argv[1], 0.1), False).process.pid, flush=True)
 time.sleep(600)
 """
 
 NOISE = """
 import os, sys
-from holdfast_sidecar.nvml.__main__ import own_stdout
+from holdfast_sidecar.components.gpu.nvml.__main__ import own_stdout
 pipe = own_stdout()
 os.write(1, b"the library says hello")
 print("so does Python", flush=True)

@@ -50,7 +50,7 @@ PLANTED = {
     ),
     "only a child of the sidecar asks NVML": (
         "sidecar/holdfast_sidecar/nvml/planted.py",
-        "def answer() -> None:\n    import holdfast_sidecar.nvml.device",
+        "def answer() -> None:\n    import holdfast_sidecar.components.gpu.nvml.device",
     ),
     "nothing on the sidecar's path imports the writer": (
         "sidecar/holdfast_sidecar/peers/planted.py",

@@ -12,8 +12,8 @@ from bench.gpu_probe.goals import asked, figures, percentile
 from bench.gpu_probe.names import POLL, SIGNALS
 from bench.gpu_probe.rows import BENCHMARK
 
+from holdfast_sidecar.components.gpu.readings import Signal
 from holdfast_sidecar.demo.fake_nvml.state import FakeNvml
-from holdfast_sidecar.readings.gpu import Signal
 
 
 def stamped(row: str, samples: list[Sample]) -> list[Sample]:

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 from tests.fake_nvml import compiled
 
+from holdfast_sidecar.components.gpu.readings import Signal
 from holdfast_sidecar.config.settings import Settings, SnapshotSettings
 from holdfast_sidecar.demo.fake_nvml.build import environment
 from holdfast_sidecar.demo.fake_nvml.state import FakeNvml
 from holdfast_sidecar.examination import gpus
 from holdfast_sidecar.examination.check import Check
 from holdfast_sidecar.examination.gpus import ask, judge_driver, judge_untried
-from holdfast_sidecar.readings.gpu import Signal
 
 NOT_SUPPORTED, NO_PERMISSION = 3, 4
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast_sidecar.components.gpu.readings import Gpu, GpuReading, Signal
 from holdfast_sidecar.config.settings import (
     CheckpointSettings,
     FabricSettings,
@@ -21,7 +22,6 @@ from holdfast_sidecar.examination.check import Check
 from holdfast_sidecar.examination.gate import check_gate
 from holdfast_sidecar.examination.gpus import Driver
 from holdfast_sidecar.examination.hooks import check_hooks
-from holdfast_sidecar.readings.gpu import Gpu, GpuReading, Signal
 
 PORTS = 2
 

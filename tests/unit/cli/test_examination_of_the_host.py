@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from holdfast_sidecar.cli.doctor import page
+from holdfast_sidecar.components.host.readings import Group, MemoryErrors, Sensor
+from holdfast_sidecar.components.network.rdma import Selection
 from holdfast_sidecar.demo.fake_sysfs import FakeSysfs
 from holdfast_sidecar.examination import fabric, host
 from holdfast_sidecar.examination.check import Check
 from holdfast_sidecar.examination.tracing import may_trace_children
 from holdfast_sidecar.linux.files import KernelTrees
-from holdfast_sidecar.probes.fabric.selection import Selection
-from holdfast_sidecar.readings.host import Group, MemoryErrors, Sensor
 
 
 @pytest.mark.parametrize(

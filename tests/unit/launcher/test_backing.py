@@ -20,6 +20,7 @@ from holdfast.page import (  # noqa: E402
     Word,
     pack_identity,
 )
+from holdfast_sidecar.components.host.cpu import parse_idle_s  # noqa: E402
 from holdfast_sidecar.launcher.backing import (  # noqa: E402
     LOOK_EVERY_S,
     Backing,
@@ -28,7 +29,6 @@ from holdfast_sidecar.launcher.backing import (  # noqa: E402
     read_cores,
 )
 from holdfast_sidecar.launcher.standby import Standby  # noqa: E402
-from holdfast_sidecar.probes.processors import parse_idle_s  # noqa: E402
 
 
 def words(**values: int) -> tuple[int, ...]:

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from holdfast_sidecar.assembly import assemble
+from holdfast_sidecar.components.gpu.nvml.probe import GpuProbe
+from holdfast_sidecar.components.host import storage, thermal
 from holdfast_sidecar.config.paths import Places
 from holdfast_sidecar.config.settings import Settings
 from holdfast_sidecar.first_look import Site
 from holdfast_sidecar.linux.probe_runner import Patient, SilentError
-from holdfast_sidecar.nvml.probe import GpuProbe
-from holdfast_sidecar.probes import hardware, rooms
 
 
 @dataclass
@@ -71,8 +71,8 @@ def test_neither_a_driver_nor_a_file_system_can_stop_the_loop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answers = threading.Event()
-    monkeypatch.setattr(rooms.os, "statvfs", lambda _: answers.wait(30))
-    monkeypatch.setattr(hardware, "read_sensors", lambda _: answers.wait(30))
+    monkeypatch.setattr(storage.os, "statvfs", lambda _: answers.wait(30))
+    monkeypatch.setattr(thermal, "read_sensors", lambda _: answers.wait(30))
     site = Site("job", "a", Places(tmp_path, tmp_path), Settings())
     nobody: Any = None
     silent: Any = SimpleNamespace(changed=threading.Event())

@@ -12,21 +12,26 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.unit.components.gpu.nodes import company, gpu, lost, seat
 from tests.unit.desk_twin import MemoryDesk
-from tests.unit.gpus.nodes import company, gpu, lost, seat
 from tests.unit.pretend_pages import publish, set_word, write_page
 from tests.unit.ranks.scene import record
 
 from holdfast.page import Phase, Word
 from holdfast_sidecar import loop as loop_module
 from holdfast_sidecar.chronicle import Chronicle, read_incidents
+from holdfast_sidecar.components.gpu.component import GpuWatch
+from holdfast_sidecar.components.gpu.ownership import Company
+from holdfast_sidecar.components.gpu.readings import Gpu, GpuReading
+from holdfast_sidecar.components.host.readings import HostReading
+from holdfast_sidecar.components.machine import MachineProbes, MachineReading
+from holdfast_sidecar.components.network.readings import NetworkReading
+from holdfast_sidecar.components.xid.events import GpuEvents, XidEvent
 from holdfast_sidecar.config.paths import Places
 from holdfast_sidecar.config.settings import Settings
 from holdfast_sidecar.deeds import Deeds
 from holdfast_sidecar.evidence_keeping import EvidenceKeeping
 from holdfast_sidecar.farewell import Farewell
-from holdfast_sidecar.gpus.processes import Company
-from holdfast_sidecar.gpus.watch import GpuWatch
 from holdfast_sidecar.job_record import read_record
 from holdfast_sidecar.linux.kmsg import KernelLog, KernelReading, KernelRecord
 from holdfast_sidecar.linux.probe_runner import ProbeRunner
@@ -35,15 +40,9 @@ from holdfast_sidecar.parting import Parting
 from holdfast_sidecar.peers.tally import PeerCounts
 from holdfast_sidecar.picture import Picture
 from holdfast_sidecar.probes.launcher import LauncherWatch
-from holdfast_sidecar.probes.machine import MachineProbes
 from holdfast_sidecar.ranks.ending import ActionRunner
 from holdfast_sidecar.ranks.page import Pages
 from holdfast_sidecar.ranks.probe import RanksProbe
-from holdfast_sidecar.readings.gpu import Gpu, GpuReading
-from holdfast_sidecar.readings.gpu_events import GpuEvents
-from holdfast_sidecar.readings.host import HostReading
-from holdfast_sidecar.readings.machine import MachineReading
-from holdfast_sidecar.readings.network import NetworkReading
 from holdfast_sidecar.records.checkpoint import SnapshotReport
 from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.records.findings import Finding, Kind
@@ -51,7 +50,6 @@ from holdfast_sidecar.records.plan import Incident, Plan
 from holdfast_sidecar.records.reports import NodeReport, RankReport
 from holdfast_sidecar.store.orders import LocalState, Orders
 from holdfast_sidecar.store.protocol import Lease, Section, View
-from holdfast_sidecar.xids.event import XidEvent
 
 HOST = HostReading({}, 2, 0.1, 100, 90, 0, 0.0)
 

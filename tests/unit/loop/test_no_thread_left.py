@@ -14,9 +14,10 @@ from unittest.mock import Mock
 import pytest
 
 from holdfast_sidecar import fence as fence_module
+from holdfast_sidecar.components.gpu.nvml.process import Alarm
+from holdfast_sidecar.components.network.round_trip import Exchange
 from holdfast_sidecar.config.paths import Places
 from holdfast_sidecar.config.settings import BadInput
-from holdfast_sidecar.echo.exchange import Exchange
 from holdfast_sidecar.evidence_keeping import EvidenceKeeping
 from holdfast_sidecar.fence import Fence, FenceFile, read_fence
 from holdfast_sidecar.launcher import attempt_store
@@ -25,7 +26,6 @@ from holdfast_sidecar.launcher.reporting import Reporter
 from holdfast_sidecar.launcher.sidecar_process import SidecarProcess
 from holdfast_sidecar.linux import threads
 from holdfast_sidecar.linux.probe_runner import Patient, SilentError
-from holdfast_sidecar.nvml.alarm import Alarm
 from holdfast_sidecar.peers import server as server_module
 from holdfast_sidecar.peers.hosting import Hosting
 from holdfast_sidecar.peers.server import PeerServer

@@ -11,10 +11,10 @@ from tests.unit.pretend_pages import publish, write_page
 from tests.unit.ranks.scene import record
 from tests.unit.test_slowness_attention import Twin, slow, standing
 
+from holdfast_sidecar.components.host.readings import Pressure
 from holdfast_sidecar.linux.probe_runner import ProbeRunner
 from holdfast_sidecar.loop import Loop
 from holdfast_sidecar.probes.layouts import LayoutsProbe
-from holdfast_sidecar.readings.host import Pressure
 from holdfast_sidecar.records.findings import Kind
 from holdfast_sidecar.records.plan import Plan
 from holdfast_sidecar.records.reports import NodeReport

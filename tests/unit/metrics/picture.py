@@ -10,27 +10,11 @@ from tests.unit.ranks.scene import history, look, moment, steps
 from tests.unit.records import slow_job
 
 from holdfast.page import Phase, Reply, ReplyState, Word, float_bits
-from holdfast_sidecar.config.settings import CheckpointSettings, CostSettings
-from holdfast_sidecar.detectors.gate import Fitness, Trouble
-from holdfast_sidecar.gpus.energy import EnergyAccount
-from holdfast_sidecar.gpus.ownership import Ownership, Source, Tie
-from holdfast_sidecar.gpus.view import GpuView
-from holdfast_sidecar.kernel_events import KernelEvents
-from holdfast_sidecar.peers.tally import PeerCounts
-from holdfast_sidecar.picture import Cost, Picture
-from holdfast_sidecar.probes.fabric.counters import COUNTERS, EFA_COUNTERS, HW_COUNTERS
-from holdfast_sidecar.ranks.observation import RankHistory, RankLook, Ranks
-from holdfast_sidecar.readings.fabric import (
-    Device,
-    FabricReading,
-    PciDevice,
-    PciReading,
-    Port,
-    TcpReading,
-)
-from holdfast_sidecar.readings.gpu import Gpu, GpuReading, NvmlSilence, Signal
-from holdfast_sidecar.readings.gpu_events import GpuEvents
-from holdfast_sidecar.readings.host import (
+from holdfast_sidecar.components.gpu.energy import EnergyAccount, GpuView
+from holdfast_sidecar.components.gpu.ownership import Ownership, Source, Tie
+from holdfast_sidecar.components.gpu.readings import Gpu, GpuReading, NvmlSilence, Signal
+from holdfast_sidecar.components.health_check.checks import Fitness, Trouble
+from holdfast_sidecar.components.host.readings import (
     Clock,
     Group,
     HostReading,
@@ -41,11 +25,27 @@ from holdfast_sidecar.readings.host import (
     Storage,
     Stuck,
 )
-from holdfast_sidecar.readings.links import LinkStory
-from holdfast_sidecar.readings.machine import MachineReading
-from holdfast_sidecar.readings.network import Interface, NetworkReading
-from holdfast_sidecar.readings.round_trips import RoundTrips, Trips
-from holdfast_sidecar.readings.xids import Known, Tally, XidReading
+from holdfast_sidecar.components.kernel_events import KernelEvents
+from holdfast_sidecar.components.machine import MachineReading
+from holdfast_sidecar.components.network.rdma import COUNTERS, EFA_COUNTERS, HW_COUNTERS
+from holdfast_sidecar.components.network.readings import (
+    Device,
+    FabricReading,
+    Interface,
+    LinkStory,
+    NetworkReading,
+    PciDevice,
+    PciReading,
+    Port,
+    TcpReading,
+)
+from holdfast_sidecar.components.network.round_trip_checks import RoundTrips, Trips
+from holdfast_sidecar.components.xid.events import GpuEvents
+from holdfast_sidecar.components.xid.readings import Known, Tally, XidReading
+from holdfast_sidecar.config.settings import CheckpointSettings, CostSettings
+from holdfast_sidecar.peers.tally import PeerCounts
+from holdfast_sidecar.picture import Cost, Picture
+from holdfast_sidecar.ranks.observation import RankHistory, RankLook, Ranks
 from holdfast_sidecar.records.checkpoint import (
     CheckpointOrder,
     CheckpointTally,

@@ -11,13 +11,13 @@ from tests.unit.ranks.scene import history, look, steps
 from tests.unit.records.slow_job import QUIET
 
 from holdfast.page import Phase, Word
+from holdfast_sidecar.components.gpu.readings import GpuReading
+from holdfast_sidecar.components.machine import MachineReading
 from holdfast_sidecar.metrics.catalogue import CATALOGUE
 from holdfast_sidecar.metrics.drawing import draw
 from holdfast_sidecar.metrics.exposition import expose
 from holdfast_sidecar.metrics.rank_samples import RARE
 from holdfast_sidecar.picture import Picture
-from holdfast_sidecar.readings.gpu import GpuReading
-from holdfast_sidecar.readings.machine import MachineReading
 from holdfast_sidecar.records.checkpoint import SnapshotReport
 from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.records.reports import NodeReport

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from prometheus_client.parser import text_string_to_metric_families as read_text
-from tests.unit.metrics.large_node import node_of
+from tests.unit.components.gpu.large_node import node_of
 
 from holdfast_sidecar.metrics.catalogue import CATALOGUE
 from holdfast_sidecar.metrics.drawing import draw

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from tests import fake_nvml as nvml_for_tests
 
+from holdfast_sidecar.components.gpu.readings import GpuUser, Signal
 from holdfast_sidecar.demo.fake_nvml import build, layout
 from holdfast_sidecar.demo.fake_nvml.places import PLACES
 from holdfast_sidecar.demo.fake_nvml.state import (
@@ -21,7 +22,6 @@ from holdfast_sidecar.demo.fake_nvml.state import (
     NOT_SUPPORTED,
     FakeNvml,
 )
-from holdfast_sidecar.readings.gpu import GpuUser, Signal
 
 
 def started(pynvml: ModuleType, index: int = 0) -> Any:

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast_sidecar.gpus.ownership import busy_by_pid
+from holdfast_sidecar.components.gpu.ownership import busy_by_pid
+from holdfast_sidecar.components.gpu.readings import Gpu, GpuReading, GpuUser, Signal
 from holdfast_sidecar.linux.sockets import parse_unread, read_unread_bytes
 from holdfast_sidecar.ranks.unhooked import (
     OutsideProbe,
@@ -23,7 +24,6 @@ from holdfast_sidecar.ranks.unhooked import (
     parse_io,
     read_status,
 )
-from holdfast_sidecar.readings.gpu import Gpu, GpuReading, GpuUser, Signal
 
 TABLE = """  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt uid out inode
    0: 0100007F:8F1B 00000000:0000 0A 00000000:00000003 00:00000000 00000000     0        0 11 1

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from holdfast_sidecar.cli.nodes import words
 from holdfast_sidecar.cli.table import BAD, DOUBTFUL, paint
-from holdfast_sidecar.gate import comparison
-from holdfast_sidecar.gate.comparison import SLOW_RATIO, Compared
+from holdfast_sidecar.components.health_check import checks
+from holdfast_sidecar.components.health_check.checks import SLOW_RATIO, Compared
 from holdfast_sidecar.records.formatting import span
 from holdfast_sidecar.records.reports import Exertion
 
@@ -27,7 +27,7 @@ def exertion_lines(
     for wrong in exertion.wrong:
         yield f"            {paint('wrong', BAD)}: {wrong}"
     for one in compared:
-        name = comparison.words(one.name)
+        name = checks.words(one.name)
         yield f"            {name:<11} {words.figure(one.name, one.value)}{_beside(one)}"
 
 

@@ -14,8 +14,8 @@ from holdfast_sidecar.cli.nodes.options import job_option, json_option, pick, re
 from holdfast_sidecar.cli.nodes.test_page import exertion_lines
 from holdfast_sidecar.cli.settings_options import settings_options
 from holdfast_sidecar.cli.wishes import Settled, follow, take_back
+from holdfast_sidecar.components.health_check.checks import compare
 from holdfast_sidecar.config.loading import Effective, read_seconds
-from holdfast_sidecar.gate.comparison import compare
 from holdfast_sidecar.policy.cluster import Cluster
 from holdfast_sidecar.records.codec import decode
 from holdfast_sidecar.records.reports import Exertion, NodeReport

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from holdfast_sidecar.readings.gpu import Signal
+from holdfast_sidecar.components.gpu.readings import Signal
 
 ALL_LINKS = -1
 """The sum over a GPU's NVLinks, that the driver keeps itself."""

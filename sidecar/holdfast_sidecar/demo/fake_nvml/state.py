@@ -9,10 +9,10 @@ import struct
 from collections.abc import Iterable
 from pathlib import Path
 
+from holdfast_sidecar.components.gpu.readings import GpuUser, Signal
 from holdfast_sidecar.demo.fake_nvml import layout
 from holdfast_sidecar.demo.fake_nvml.places import ALL_LINKS, PLACES, Metric, Number
 from holdfast_sidecar.demo.fake_nvml.profiles import HOPPER, Profile
-from holdfast_sidecar.readings.gpu import GpuUser, Signal
 
 XID_EVENT = 0x8
 """nvmlEventTypeXidCriticalError."""

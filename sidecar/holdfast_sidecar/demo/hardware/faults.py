@@ -9,10 +9,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+from holdfast_sidecar.components.gpu.readings import Signal
 from holdfast_sidecar.demo.fake_node import FakeNode
 from holdfast_sidecar.demo.fake_sysfs import ACTIVE, DOWN
 from holdfast_sidecar.demo.hardware.scenario import Fault
-from holdfast_sidecar.readings.gpu import Signal
 
 PORT = "mlx5_2"
 FLAP_S = 2.5

@@ -1,0 +1,1 @@
+"""The children that ask NVML, and the sidecar's side of them."""

@@ -1,0 +1,1 @@
+"""Whether a node may take part in the next attempt."""

@@ -1,0 +1,1 @@
+"""The machine under the GPUs: CPU, memory, storage, clock, temperature."""

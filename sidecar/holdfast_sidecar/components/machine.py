@@ -1,0 +1,117 @@
+"""The probes of the machine itself, each with its rhythm; the ranks have their own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from holdfast_sidecar.components.gpu.readings import GpuReading
+from holdfast_sidecar.components.host.readings import HostReading
+from holdfast_sidecar.components.kernel_events import KernelEvents
+from holdfast_sidecar.components.network.readings import (
+    FabricReading,
+    NetworkReading,
+    PciReading,
+    TcpReading,
+)
+from holdfast_sidecar.components.network.round_trip_checks import RoundTrips
+from holdfast_sidecar.components.xid.events import GpuEvents
+from holdfast_sidecar.components.xid.readings import XidReading
+from holdfast_sidecar.linux.kmsg import KernelReading
+from holdfast_sidecar.linux.probe_runner import ProbeRunner
+from holdfast_sidecar.records.reports import ProbeHealth
+from holdfast_sidecar.records.steps import Standing
+
+# What the machine said, all parts together, and how its probes fare.
+
+
+@dataclass(frozen=True)
+class MachineReading:
+    """What the machine said last. None: not read yet, or its probe fails just now."""
+
+    host: HostReading | None = None
+    network: NetworkReading | None = None
+    gpu: GpuReading | None = None
+    failing: tuple[ProbeHealth, ...] = ()
+    fabric: FabricReading | None = None
+    pci: PciReading | None = None
+    tcp: TcpReading | None = None
+    kernel_events: KernelEvents | None = None
+    """None: the kernel's log is not read."""
+    round_trips: RoundTrips | None = None
+    """None: there is no other node."""
+    kernel: KernelReading | None = None
+    xids: XidReading = field(default_factory=XidReading)
+    gpu_events: GpuEvents | None = None
+    throttled_s: Mapping[int, float] = field(default_factory=dict)
+    """Of the ranks that are under a CPU quota: for how long it kept them from running so far."""
+    layouts: Mapping[int, Standing] = field(default_factory=dict)
+    """Of the ranks that say where they stand in the job."""
+
+
+EVERY_S = 5.0
+"""Often enough for a scrape every 15 s, rare enough to cost nothing."""
+
+LINKS_EVERY_S = 1.0
+"""How soon a link that is gone is noticed: the window for a drop begins there. One file a port."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class MachineProbes:
+    """The tuple of them, by name. None: this part is not looked at."""
+
+    host: ProbeRunner[HostReading]
+    network: ProbeRunner[NetworkReading]
+    gpu: ProbeRunner[GpuReading | None]
+    fabric: ProbeRunner[FabricReading] | None = None
+    pci: ProbeRunner[PciReading] | None = None
+    tcp: ProbeRunner[TcpReading] | None = None
+    kernel: ProbeRunner[KernelReading] | None = None
+    gpu_events: ProbeRunner[GpuEvents] | None = None
+    throttling: ProbeRunner[dict[int, float]] | None = None
+    layouts: ProbeRunner[dict[int, Standing]] | None = None
+    host_parts: Callable[[], tuple[ProbeHealth, ...]] = tuple
+    """How the parts of the host with rhythms of their own fare."""
+
+    def read(self, now_s: float) -> MachineReading:
+        """The newest values; whatever is due is read anew."""
+        return MachineReading(
+            host=self.host.read(now_s),
+            network=self.network.read(now_s),
+            gpu=self.gpu.read(now_s),
+            gpu_events=_read(self.gpu_events, now_s),
+            fabric=_read(self.fabric, now_s),
+            pci=_read(self.pci, now_s),
+            tcp=_read(self.tcp, now_s),
+            kernel=_read(self.kernel, now_s),
+            throttled_s={} if self.throttling is None else self.throttling.read(now_s) or {},
+            layouts={} if self.layouts is None else self.layouts.read(now_s) or {},
+            failing=tuple(health for health in self.health() if not health.is_up),
+        )
+
+    def health(self) -> tuple[ProbeHealth, ...]:
+        """How each of them fares."""
+        optional = (
+            *(self.fabric, self.pci, self.tcp, self.kernel, self.gpu_events),
+            *(self.throttling, self.layouts),
+        )
+        return (
+            self.host.health,
+            *self.host_parts(),
+            self.network.health,
+            self.gpu.health,
+            *(runner.health for runner in optional if runner is not None),
+        )
+
+    def close(self) -> None:
+        """End what some of them have of their own: children, a thread."""
+        for runner in (self.gpu, self.gpu_events, self.kernel):
+            if runner is not None:
+                runner.close()
+
+
+def _read(runner: ProbeRunner[T] | None, now_s: float) -> T | None:
+    return None if runner is None else runner.read(now_s)

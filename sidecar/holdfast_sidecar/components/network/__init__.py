@@ -1,0 +1,1 @@
+"""Links: Ethernet, RDMA, PCIe, TCP and round trips between nodes."""

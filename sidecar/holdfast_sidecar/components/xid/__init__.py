@@ -1,0 +1,1 @@
+"""XIDs: the driver's errors, from the kernel's log and from NVML."""

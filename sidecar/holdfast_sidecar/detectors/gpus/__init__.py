@@ -1,1 +1,0 @@
-"""What is wrong with GPUs, judged from one fresh reading and what went before it."""

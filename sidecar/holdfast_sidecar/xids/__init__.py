@@ -1,1 +1,0 @@
-"""What the NVIDIA driver says of its GPUs' faults: XIDs read, understood, weighed."""

@@ -1,0 +1,21 @@
+"""What the page says of RDMA ports whose drivers tell the same by two names."""
+
+from __future__ import annotations
+
+from tests.unit.metrics.picture import picture
+
+from holdfast_sidecar.components.machine import MachineReading
+from holdfast_sidecar.components.network.readings import Device, FabricReading, Port
+from holdfast_sidecar.metrics.drawing import draw
+
+
+def test_a_driver_that_counts_bytes_by_two_names_makes_one_series() -> None:
+    counters = {"port_rcv_data": 400, "rx_bytes": 404, "rx_pkts": 7}
+    port = Port(Device("bnxt_re0", "bnxt_re"), 1, "Ethernet", 4, 5, counters=counters)
+    reading = MachineReading(fabric=FabricReading({port.name: port}))
+    told = [
+        (one.name.removeprefix("holdfast_rdma_"), one.value)
+        for one in draw(picture(machine=reading), "job")
+        if one.name.startswith("holdfast_rdma_receive")
+    ]
+    assert told == [("receive_bytes_total", 400), ("received_packets_total", 7)]
