@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from bench.benchmark import Sample
 from bench.stragglers.scenario import Scenario
 from bench.stragglers.simulated_job import SimulatedJob
-from holdfast_sidecar.stragglers.detector import Detector
-from holdfast_sidecar.stragglers.frames import Frames
+from holdfast_sidecar.performance.stragglers.frames import Frames
+from holdfast_sidecar.performance.stragglers.judge import Detector
 
 Z = 6.9
 """Sum of the quantiles of one false alarm in a million and two misses in a hundred, and some; as

@@ -25,8 +25,8 @@ from bench.stragglers.planted import (
     strike,
 )
 from bench.stragglers.scenario import Fault, Scenario
+from holdfast_sidecar.performance.stragglers.placement import Place
 from holdfast_sidecar.records.steps import Cause, Group, StepLine
-from holdfast_sidecar.stragglers.place import Place
 
 UNSEEN = (Cause.LINK, Cause.PIPELINE, Cause.RECOMPILATION)
 """No rank takes longer on its own than its peers."""

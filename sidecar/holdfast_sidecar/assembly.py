@@ -45,22 +45,22 @@ from holdfast_sidecar.linux.probe_runner import Patient, ProbeRunner
 from holdfast_sidecar.loop import Coordination, Loop, Teller
 from holdfast_sidecar.parting import Parting
 from holdfast_sidecar.peers.node_peers import NodePeers
-from holdfast_sidecar.probes import layouts
+from holdfast_sidecar.performance import layout_probe
+from holdfast_sidecar.performance.layout_probe import LayoutsProbe
+from holdfast_sidecar.performance.stragglers.component import SlownessAttention
+from holdfast_sidecar.performance.stragglers.efficiency import EfficiencyWatch
+from holdfast_sidecar.performance.stragglers.judge import Judge
 from holdfast_sidecar.probes.launcher import watch_launcher
-from holdfast_sidecar.probes.layouts import LayoutsProbe
 from holdfast_sidecar.ranks.death_watch import DeathWatch
 from holdfast_sidecar.ranks.ending import ActionRunner
 from holdfast_sidecar.ranks.flight_recorder import Inquiry
 from holdfast_sidecar.ranks.observation import Attention
 from holdfast_sidecar.ranks.page import Pages, RankPage
 from holdfast_sidecar.ranks.probe import RanksProbe
-from holdfast_sidecar.slowness_attention import SlownessAttention
 from holdfast_sidecar.snapshots.allocation import Allocation
 from holdfast_sidecar.snapshots.node_slots import NodeSlots
 from holdfast_sidecar.snapshots.room import RoomReader
 from holdfast_sidecar.store.protocol import Store
-from holdfast_sidecar.stragglers.efficiency import EfficiencyWatch
-from holdfast_sidecar.stragglers.judge import Judge
 
 
 def open_echo(site: Site) -> NodeEcho:
@@ -147,7 +147,7 @@ def assemble(
             pci=ProbeRunner(Patient(PciProbe(trees.sys / "bus/pci/devices")), pcie.EVERY_S),
             tcp=ProbeRunner(TcpProbe(lambda: pids_of(pages.held())), tcp.EVERY_S),
             throttling=ProbeRunner(ThrottlingProbe(lambda: pids_of(pages.held())), cpu.EVERY_S),
-            layouts=ProbeRunner(LayoutsProbe(pages.held), layouts.EVERY_S),
+            layouts=ProbeRunner(LayoutsProbe(pages.held), layout_probe.EVERY_S),
             host_parts=host.health,
             kernel=ProbeRunner(KernelLog(coordination.changed.set, trees.kernel_log), every_s=0.0),
         ),

@@ -15,6 +15,7 @@ from holdfast_sidecar.config.settings import Settings
 from holdfast_sidecar.evidence_keeping import EvidenceKeeping
 from holdfast_sidecar.job_record import RecordKeeping
 from holdfast_sidecar.linux.files import KernelTrees
+from holdfast_sidecar.performance.traces import NodeTraces
 from holdfast_sidecar.policy.budget import PLANNED, Warrant, refusal, warranted
 from holdfast_sidecar.policy.modes import mode_of_job
 from holdfast_sidecar.probes.kernel_lines import read_kernel_lines
@@ -32,7 +33,6 @@ from holdfast_sidecar.ranks.page import (
 from holdfast_sidecar.records.plan import HookRun, Plan
 from holdfast_sidecar.store.orders import Orders
 from holdfast_sidecar.store.protocol import Section
-from holdfast_sidecar.tracing.node_traces import NodeTraces
 
 logger = logging.getLogger(__name__)
 

@@ -11,11 +11,16 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from holdfast_sidecar.goodput.splitting import toll_of
-from holdfast_sidecar.goodput.stand import Standing, stand
-from holdfast_sidecar.goodput.step_times import Listening
-from holdfast_sidecar.goodput.turning import Heard, completed, is_split_at_step, next_turn
-from holdfast_sidecar.performance_seen import heard
+from holdfast_sidecar.performance.goodput.accounting import (
+    Heard,
+    Standing,
+    completed,
+    is_split_at_step,
+    next_turn,
+    stand,
+)
+from holdfast_sidecar.performance.goodput.splitting import Listening, toll_of
+from holdfast_sidecar.performance.summary import heard
 from holdfast_sidecar.policy.attached import attached_run
 from holdfast_sidecar.policy.cluster import Cluster
 from holdfast_sidecar.records.account import CLOSED, MICRO, Account, parse_account

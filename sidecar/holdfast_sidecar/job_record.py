@@ -14,7 +14,7 @@ from pathlib import Path
 
 from holdfast.own_directory import make_closed
 from holdfast_sidecar.config.paths import JOB_RECORD, Places, find
-from holdfast_sidecar.performance_seen import in_brief, losses_of, summed
+from holdfast_sidecar.performance.summary import in_brief, losses_of, summed
 from holdfast_sidecar.policy.requeue import going_on
 from holdfast_sidecar.records.codec import decode, encode
 from holdfast_sidecar.records.findings import Kind

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from holdfast_sidecar.goodput.words import IN_VIEWS
+from holdfast_sidecar.performance.goodput.summary import IN_VIEWS
 from holdfast_sidecar.picture import Picture
 from holdfast_sidecar.serving.route import Answer, Request
 

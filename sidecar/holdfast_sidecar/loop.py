@@ -31,6 +31,7 @@ from holdfast_sidecar.heartbeat_times import HeartbeatTimes
 from holdfast_sidecar.linux.probe_runner import ProbeRunner
 from holdfast_sidecar.parting import Parting
 from holdfast_sidecar.peers.tally import PeerCounts
+from holdfast_sidecar.performance.stragglers.component import OwnNode, SlownessAttention
 from holdfast_sidecar.picture import Cost, Picture
 from holdfast_sidecar.policy.attached import obeyed
 from holdfast_sidecar.ranks.arrival import (
@@ -61,7 +62,6 @@ from holdfast_sidecar.records.collectives import RankTrace
 from holdfast_sidecar.records.findings import Finding
 from holdfast_sidecar.records.reports import RankReport
 from holdfast_sidecar.records.steps import NOWHERE
-from holdfast_sidecar.slowness_attention import OwnNode, SlownessAttention
 from holdfast_sidecar.store.orders import LocalState, Orders
 from holdfast_sidecar.store.protocol import Section
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from holdfast_sidecar.performance_seen import heard, staying_by
+from holdfast_sidecar.performance.summary import heard, staying_by
 from holdfast_sidecar.policy import precaution
 from holdfast_sidecar.policy.budget import PLANNED
 from holdfast_sidecar.policy.checkpoint_order import can_be_saved

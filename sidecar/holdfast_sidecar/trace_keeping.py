@@ -10,16 +10,15 @@ import logging
 from collections.abc import Callable
 
 from holdfast_sidecar.config.settings import Settings
+from holdfast_sidecar.performance.stragglers.places import find_places, read_roles
 from holdfast_sidecar.policy import checkpoint_order, tracing
 from holdfast_sidecar.policy.cluster import Cluster
 from holdfast_sidecar.records.checkpoint import TraceOrder
 from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.records.plan import Plan, Request
 from holdfast_sidecar.records.steps import SlowStanding
-from holdfast_sidecar.roles import read_roles
 from holdfast_sidecar.stopwatch import Stopwatch
 from holdfast_sidecar.store.protocol import CURRENT, Lease, Section, Store
-from holdfast_sidecar.stragglers.places import find_places
 
 log = logging.getLogger(__name__)
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from holdfast_sidecar.performance.stragglers.places import read_roles
 from holdfast_sidecar.records.plan import Member, Plan
-from holdfast_sidecar.roles import read_roles
 
 
 def plan(*roles: str) -> Plan:

@@ -13,14 +13,14 @@ from tests.unit.records.slow_job import SLOW, slow
 from holdfast_sidecar.components.gpu.ownership import Ownership
 from holdfast_sidecar.components.machine import MachineReading
 from holdfast_sidecar.config.settings import StragglerSettings
+from holdfast_sidecar.performance.stragglers.component import OwnNode, SlownessAttention
+from holdfast_sidecar.performance.stragglers.placement import Place
 from holdfast_sidecar.records.clock import Moment
 from holdfast_sidecar.records.findings import Finding, Kind
 from holdfast_sidecar.records.reports import NodeReport, RankReport
 from holdfast_sidecar.records.steps import Slowness, SlowStanding, StepLine, parse
-from holdfast_sidecar.slowness_attention import OwnNode, SlownessAttention
 from holdfast_sidecar.store.orders import Orders
 from holdfast_sidecar.store.protocol import Lease
-from holdfast_sidecar.stragglers.place import Place
 
 
 @dataclass

@@ -8,8 +8,15 @@ from collections.abc import Iterator
 
 from holdfast_sidecar.cli.columns import bar_width, wrapped
 from holdfast_sidecar.cli.table import BAD, GOOD, paint, table
-from holdfast_sidecar.goodput.summary import Billed, Spent, Summary
-from holdfast_sidecar.goodput.words import CATEGORIES, PENDING_WORDS, PHASES, name_gain
+from holdfast_sidecar.performance.goodput.summary import (
+    CATEGORIES,
+    PENDING_WORDS,
+    PHASES,
+    Billed,
+    Spent,
+    Summary,
+    name_gain,
+)
 from holdfast_sidecar.records.account import Category
 from holdfast_sidecar.records.formatting import exact_percent, percent, span
 

@@ -8,7 +8,7 @@ from typing import Any
 from holdfast_sidecar.cli.performance_recall import Recalled
 from holdfast_sidecar.cli.table import table
 from holdfast_sidecar.config.settings import CostSettings
-from holdfast_sidecar.performance_seen import losses_of
+from holdfast_sidecar.performance.summary import losses_of
 from holdfast_sidecar.records.formatting import gpu_hours, hours_of, money, percent, span
 from holdfast_sidecar.records.reports import Losses, Performance
 

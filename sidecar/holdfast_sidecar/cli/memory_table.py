@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast_sidecar.cli.table import BAD, paint, size, table
-from holdfast_sidecar.performance_seen import SHOWN, shortened
+from holdfast_sidecar.performance.summary import SHOWN, shortened
 from holdfast_sidecar.records.formatting import percent
 from holdfast_sidecar.records.reports import Performance, RankSteps
 

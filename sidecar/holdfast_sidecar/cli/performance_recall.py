@@ -14,7 +14,7 @@ from holdfast_sidecar.cli.recollection import AWAY, from_memory, remember, remem
 from holdfast_sidecar.config.loading import Effective
 from holdfast_sidecar.config.paths import state_root
 from holdfast_sidecar.job_record import JobRecord, losses_before, newest_ended, read_record
-from holdfast_sidecar.performance_seen import see
+from holdfast_sidecar.performance.summary import see
 from holdfast_sidecar.policy.cluster import parse_cluster
 from holdfast_sidecar.records.account import Account, parse_account
 from holdfast_sidecar.records.plan import TERMINAL, Incident

@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 
 from holdfast_sidecar.cli.columns import bar_width, wrapped
 from holdfast_sidecar.cli.table import BAD, paint
-from holdfast_sidecar.performance_seen import SHOWN, lines_of, shortened, slow_ranks
+from holdfast_sidecar.performance.summary import SHOWN, lines_of, shortened, slow_ranks
 from holdfast_sidecar.records.formatting import span
 from holdfast_sidecar.records.reports import Performance
 from holdfast_sidecar.records.steps import StepLine

@@ -16,7 +16,7 @@ from holdfast_sidecar.cli.report_html.page import page as html_page
 from holdfast_sidecar.cli.settings_options import settings_options
 from holdfast_sidecar.config.loading import Effective
 from holdfast_sidecar.config.settings import BadInput, CostSettings
-from holdfast_sidecar.goodput.summary import Summary, plain, sum_up
+from holdfast_sidecar.performance.goodput.summary import Summary, plain, sum_up
 from holdfast_sidecar.records.formatting import hours_of
 
 

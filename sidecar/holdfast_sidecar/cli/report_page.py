@@ -14,7 +14,7 @@ from holdfast_sidecar.cli.performance_recall import Recalled
 from holdfast_sidecar.cli.rank_bars import OWN
 from holdfast_sidecar.cli.slow_page import NOT_JUDGED
 from holdfast_sidecar.config.settings import CostSettings
-from holdfast_sidecar.performance_seen import lines_of, losses_of, median_us
+from holdfast_sidecar.performance.summary import lines_of, losses_of, median_us
 from holdfast_sidecar.records.formatting import changed, counted, exact_percent, percent, span
 from holdfast_sidecar.records.reports import Performance
 from holdfast_sidecar.records.steps import Efficiency

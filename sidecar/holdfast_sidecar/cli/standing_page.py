@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from holdfast_sidecar.cli.columns import folded
 from holdfast_sidecar.cli.recollection import Remembered
 from holdfast_sidecar.cli.table import BAD, DOUBTFUL, GOOD, paint, size, table
-from holdfast_sidecar.detectors.slowness import is_fresh
+from holdfast_sidecar.performance.stragglers.component import is_fresh
 from holdfast_sidecar.policy.quarantine import ends_with
 from holdfast_sidecar.records.findings import Finding, Kind
 from holdfast_sidecar.records.formatting import brief, changed, span, who

@@ -10,10 +10,10 @@ from dataclasses import asdict
 
 from holdfast_sidecar.cli.table import size, table
 from holdfast_sidecar.cli.trace_files import Collected
+from holdfast_sidecar.performance import traces
+from holdfast_sidecar.performance.traces import Row
 from holdfast_sidecar.policy.tracing import why_no_trace
 from holdfast_sidecar.records.checkpoint import TracedRank, TraceOrder
-from holdfast_sidecar.tracing import comparison
-from holdfast_sidecar.tracing.comparison import Row
 
 
 def page(job: str, order: TraceOrder, collected: Sequence[Collected]) -> str:
@@ -25,13 +25,13 @@ def page(job: str, order: TraceOrder, collected: Sequence[Collected]) -> str:
     lines = [f"job {job}, {steps}: {order.why}", ""]
     columns = [f"rank {one.rank}" for one in compared]
     for title, rows in (
-        ("part of the step, ms", comparison.parts(compared)),
-        ("operator, ms of its own", comparison.operators(compared)),
+        ("part of the step, ms", traces.parts(compared)),
+        ("operator, ms of its own", traces.operators(compared)),
     ):
         if rows:
             more = ["difference"] if len(compared) > 1 else []
             lines += [table([title, *columns, *more], [_cells(row) for row in rows]), ""]
-    if len(compared) > 1 and (told := comparison.verdict(compared)):
+    if len(compared) > 1 and (told := traces.verdict(compared)):
         lines += [told, ""]
     lines += [_where(one) for one in collected]
     lines += ["", "open them in https://ui.perfetto.dev or chrome://tracing"]
@@ -73,8 +73,8 @@ def spell(order: TraceOrder, collected: Sequence[Collected]) -> str:
             "attempt": order.attempt,
             "why": order.why,
             "compared": [one.rank for one in compared],
-            "parts_us": {row.name: list(row.us) for row in comparison.parts(compared)},
-            "operators_us": {row.name: list(row.us) for row in comparison.operators(compared)},
+            "parts_us": {row.name: list(row.us) for row in traces.parts(compared)},
+            "operators_us": {row.name: list(row.us) for row in traces.operators(compared)},
             "ranks": [
                 {**asdict(one.rank), "collected": one.path, "trouble": one.trouble}
                 for one in collected

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from holdfast_sidecar.linux.threads import start_needed_thread
-from holdfast_sidecar.performance_seen import heard
+from holdfast_sidecar.performance.summary import heard
 from holdfast_sidecar.records.checkpoint import CheckpointOrder
 from holdfast_sidecar.records.codec import decode
 from holdfast_sidecar.records.plan import Plan

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from holdfast_sidecar.goodput.reliability import ettr, goodput
+from holdfast_sidecar.performance.goodput.costs import ettr, goodput
 from holdfast_sidecar.records.account import MICRO, PENDING, Account
 
 

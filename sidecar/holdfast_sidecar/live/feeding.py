@@ -9,14 +9,13 @@ from holdfast.page import Phase
 from holdfast_sidecar.live import silence
 from holdfast_sidecar.live.heat import RankNow
 from holdfast_sidecar.live.silence import PATIENCE_S, Hearing, silences
+from holdfast_sidecar.performance.stragglers.placement import Place
+from holdfast_sidecar.performance.stragglers.places import find_places, read_roles
 from holdfast_sidecar.picture import Picture
 from holdfast_sidecar.ranks.observation import RankHistory, own_s
 from holdfast_sidecar.ranks.probe import STEPS_OF_PACE
 from holdfast_sidecar.records.plan import TERMINAL
 from holdfast_sidecar.records.reports import NodeReport, RankReport
-from holdfast_sidecar.roles import read_roles
-from holdfast_sidecar.stragglers.place import Place
-from holdfast_sidecar.stragglers.places import find_places
 
 PHASES = {phase.name.lower(): int(phase) for phase in Phase}
 """As reports call them."""

@@ -9,7 +9,7 @@ from functools import cached_property
 
 from holdfast_sidecar.live.silence import PATIENCE_S, Hearing, Silence, silences
 from holdfast_sidecar.live.view import RankView
-from holdfast_sidecar.performance_seen import heard
+from holdfast_sidecar.performance.summary import heard
 from holdfast_sidecar.picture import Picture
 from holdfast_sidecar.policy.cluster import Cluster, parse_cluster
 from holdfast_sidecar.records.findings import Finding

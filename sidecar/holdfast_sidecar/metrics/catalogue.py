@@ -14,9 +14,9 @@ from holdfast_sidecar.components.host.metrics import HOST
 from holdfast_sidecar.components.network.metrics import FABRIC, NETWORK
 from holdfast_sidecar.components.xid.checks import XIDS
 from holdfast_sidecar.metrics.blame_entries import BLAMES
-from holdfast_sidecar.metrics.goodput_entries import GOODPUT, RELIABILITY
 from holdfast_sidecar.metrics.group_entries import GROUPS
-from holdfast_sidecar.metrics.slowness_entries import EFFICIENCY, MEMORY, SLOWNESS
+from holdfast_sidecar.performance.goodput.metrics import GOODPUT, RELIABILITY
+from holdfast_sidecar.performance.stragglers.metrics import EFFICIENCY, MEMORY, SLOWNESS
 from holdfast_sidecar.records.metric import JOB, NODE, RANK, Entry, counter, gauge, of_job, summary
 
 SIDECAR = (

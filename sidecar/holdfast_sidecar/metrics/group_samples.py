@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from holdfast.page import Word
+from holdfast_sidecar.performance.stragglers.groups import UNDEFINED
 from holdfast_sidecar.ranks.observation import RankHistory
 from holdfast_sidecar.records.metric import Sample, Told
 from holdfast_sidecar.records.steps import parse_groups
-from holdfast_sidecar.stragglers.roll import UNDEFINED
 
 
 def draw_groups(history: RankHistory, groups: Sequence[str], told: Told) -> Iterator[Sample]:

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 
 from holdfast_sidecar.metrics.blame_samples import draw_blames
 from holdfast_sidecar.metrics.checkpoint_samples import draw_checkpoints
-from holdfast_sidecar.metrics.goodput_samples import draw_goodput, draw_reliability
-from holdfast_sidecar.metrics.slowness_samples import draw_slowness
+from holdfast_sidecar.performance.goodput.metrics import draw_goodput, draw_reliability
+from holdfast_sidecar.performance.stragglers.metrics import draw_slowness
 from holdfast_sidecar.picture import Picture
 from holdfast_sidecar.policy.budget import count
 from holdfast_sidecar.policy.cluster import Cluster, parse_cluster

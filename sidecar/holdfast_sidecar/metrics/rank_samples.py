@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from holdfast.page import ReplyState, Word
 from holdfast_sidecar.metrics.gpu_samples import draw_energy
 from holdfast_sidecar.metrics.group_samples import draw_groups
-from holdfast_sidecar.metrics.slowness_samples import draw_memory
+from holdfast_sidecar.performance.stragglers.metrics import draw_memory
 from holdfast_sidecar.picture import Picture
 from holdfast_sidecar.ranks.observation import UNSPLIT, RankHistory, is_finite, own_s, step_s
 from holdfast_sidecar.ranks.probe import STEPS_OF_PACE

@@ -12,11 +12,11 @@ from tests.unit.ranks.scene import history, look, moment
 from holdfast import page
 from holdfast.page import RecordFlag
 from holdfast_sidecar.config.settings import Settings
+from holdfast_sidecar.performance.stragglers.efficiency import NO_PEAK, EfficiencyWatch
+from holdfast_sidecar.performance.stragglers.frame import Frame
+from holdfast_sidecar.performance.stragglers.placement import Place
 from holdfast_sidecar.ranks.probe import report_rank
 from holdfast_sidecar.records.steps import Efficiency, StepLine
-from holdfast_sidecar.stragglers.efficiency import NO_PEAK, EfficiencyWatch
-from holdfast_sidecar.stragglers.frame import Frame
-from holdfast_sidecar.stragglers.place import Place
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("warm")]
 

@@ -10,9 +10,9 @@ import pytest
 
 from holdfast import page
 from holdfast.page import Word
+from holdfast_sidecar.performance.stragglers.placement import spell_groups, spell_layout
+from holdfast_sidecar.performance.stragglers.places import find_places
 from holdfast_sidecar.records.reports import RankReport
-from holdfast_sidecar.stragglers.layout import spell_groups, spell_layout
-from holdfast_sidecar.stragglers.places import find_places
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("warm")]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from tests.unit.goodput.test_reliability import ACCOUNT, CRASH, HANG
+from tests.unit.performance.goodput.test_reliability import ACCOUNT, CRASH, HANG
 from tests.unit.records import slow_job
 
 from holdfast_sidecar.cli import account_page
@@ -18,9 +18,8 @@ from holdfast_sidecar.cli.main import cli
 from holdfast_sidecar.cli.report_html.page import page as html_page
 from holdfast_sidecar.cli.report_html.style import COLOURS
 from holdfast_sidecar.config.settings import CostSettings
-from holdfast_sidecar.goodput.summary import Summary, sum_up
-from holdfast_sidecar.goodput.words import CATEGORIES, PHASES
 from holdfast_sidecar.job_record import JobRecord
+from holdfast_sidecar.performance.goodput.summary import CATEGORIES, PHASES, Summary, sum_up
 from holdfast_sidecar.records.account import Account, Category, Phase
 from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.records.reports import Performance

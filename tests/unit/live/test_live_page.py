@@ -6,10 +6,10 @@ import hashlib
 import json
 import re
 
-from holdfast_sidecar.goodput.words import IN_VIEWS
 from holdfast_sidecar.live.levels import LEVELS, LOWEST, STEP
 from holdfast_sidecar.live.view import VERSION
 from holdfast_sidecar.live_page import FILES, SCRIPTS, LivePage, document, security
+from holdfast_sidecar.performance.goodput.summary import IN_VIEWS
 from holdfast_sidecar.serving.route import Request
 
 MOST_BYTES = 100_000

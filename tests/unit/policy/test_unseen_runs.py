@@ -10,7 +10,7 @@ import pytest
 from tests.unit.decisions.simulated_job import SimulatedNode
 from tests.unit.policy.pretend_job import ToldJob
 
-from holdfast_sidecar.goodput import stand
+from holdfast_sidecar.performance.goodput import accounting
 from holdfast_sidecar.policy import requeue
 from holdfast_sidecar.records.account import Category
 from holdfast_sidecar.store.orders import LocalState
@@ -53,7 +53,7 @@ def test_a_restart_ends_and_what_comes_then_is_no_restart(
 ) -> None:
     """ToldJob looks whether the sum stays the wall clock."""
     monkeypatch.setattr(requeue, "wait_s", lambda settings: WAIT_S)
-    monkeypatch.setattr(stand, "SETUP_S", 6.0)
+    monkeypatch.setattr(accounting, "SETUP_S", 6.0)
     job = kind(tmp_path)
     job.run_until(lambda: job.works(0))
     job.run(2)

@@ -8,11 +8,11 @@ from collections.abc import Callable
 import pytest
 from bench.stragglers.scenario import Fault, Layout, Scenario
 from bench.stragglers.simulated_job import SimulatedJob
-from tests.unit.stragglers.garbled import Garbled, blamed, remembered, waits_unseen
+from tests.unit.performance.stragglers.garbled import Garbled, blamed, remembered, waits_unseen
 
+from holdfast_sidecar.performance.stragglers.judge import Judge
 from holdfast_sidecar.records.clock import Moment
 from holdfast_sidecar.records.steps import FIELDS, Cause, SlowStanding, StepLine, parse
-from holdfast_sidecar.stragglers.judge import Judge
 
 Told = Callable[[StepLine], StepLine]
 

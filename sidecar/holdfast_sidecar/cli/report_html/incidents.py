@@ -7,8 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from holdfast_sidecar.cli.report_html.drawing import WIDTH, box, key, label, picture, table, text_of
 from holdfast_sidecar.cli.report_html.style import PHASE_COLOURS
-from holdfast_sidecar.goodput.summary import Billed, Summary
-from holdfast_sidecar.goodput.words import PHASES
+from holdfast_sidecar.performance.goodput.summary import PHASES, Billed, Summary
 from holdfast_sidecar.records.formatting import span
 
 SHOWN = 24

@@ -11,8 +11,7 @@ from holdfast_sidecar.cli.report_html.partition import partition
 from holdfast_sidecar.cli.report_html.steps import steps
 from holdfast_sidecar.cli.report_html.style import AGAIN, COLOURS, STYLE
 from holdfast_sidecar.cli.report_html.timeline import timeline
-from holdfast_sidecar.goodput.summary import Summary
-from holdfast_sidecar.goodput.words import name_gain
+from holdfast_sidecar.performance.goodput.summary import Summary, name_gain
 from holdfast_sidecar.records.formatting import exact_percent, percent, span
 from holdfast_sidecar.records.reports import Performance
 

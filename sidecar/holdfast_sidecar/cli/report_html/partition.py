@@ -15,8 +15,7 @@ from holdfast_sidecar.cli.report_html.drawing import (
     text_of,
 )
 from holdfast_sidecar.cli.report_html.style import COLOURS
-from holdfast_sidecar.goodput.summary import Spent, Summary
-from holdfast_sidecar.goodput.words import CATEGORIES
+from holdfast_sidecar.performance.goodput.summary import CATEGORIES, Spent, Summary
 from holdfast_sidecar.records.account import Category
 from holdfast_sidecar.records.formatting import percent, span
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from holdfast_sidecar.cli.report_html.drawing import WIDTH, box, label, line, picture
 from holdfast_sidecar.cli.report_html.style import AGAIN, COLOURS
-from holdfast_sidecar.goodput.summary import Billed, Summary
+from holdfast_sidecar.performance.goodput.summary import Billed, Summary
 from holdfast_sidecar.records.formatting import span
 
 TOP, TALL, AXIS = 26.0, 34.0, 82.0

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from holdfast_sidecar.goodput.words import IN_VIEWS, name_category
 from holdfast_sidecar.live.view import LiveView
+from holdfast_sidecar.performance.goodput.summary import IN_VIEWS, name_category
 from holdfast_sidecar.records.formatting import span
 from holdfast_sidecar.top.drawing.canvas import Body, Canvas, listed
 from holdfast_sidecar.top.drawing.figures import share

@@ -1,0 +1,1 @@
+"""Where time goes, which rank is slow, and what it costs."""

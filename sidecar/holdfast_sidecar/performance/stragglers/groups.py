@@ -1,0 +1,203 @@
+"""Who is in which process group, worked out once per change of places, not per frame."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from operator import itemgetter
+
+from holdfast_sidecar.performance.stragglers.placement import PIPELINE, Place
+from holdfast_sidecar.records.steps import Group, StepLine
+
+SOME = 16
+"""Members of a group whose spread tells that of all."""
+
+SLOTS = 4
+"""Process groups per rank whose waits are told apart."""
+
+UNDEFINED = "undefined"
+"""What torch calls a group that the script gave no purpose."""
+
+
+@dataclass(frozen=True)
+class Circle:
+    """One process group as the places tell it: its members, each with the slot of its own waits."""
+
+    digest: str
+    """Of its members; with what tells them apart where several groups have the same ones."""
+    title: str
+    size: int
+    members: tuple[tuple[int, int], ...]
+    """(rank, slot)"""
+    nodes: frozenset[str]
+    kin: tuple[str, int, frozenset[str]]
+    """Groups of the same kin do the same: title, size, the roles of their members."""
+
+    @property
+    def name(self) -> str:
+        """How people know it."""
+        return self.title if self.title not in ("", UNDEFINED) else f"group {self.digest[:8]}"
+
+    @cached_property
+    def ranks(self) -> tuple[int, ...]:
+        """Who is in it."""
+        return tuple(sorted(rank for rank, _ in self.members))
+
+    @cached_property
+    def fetch(self) -> Callable[[Mapping[int, StepLine]], Sequence[StepLine]]:
+        """The lines of all members in their order; KeyError where one is missing."""
+        # An itemgetter of one thing gives no tuple.
+        first = self.members[0][0]
+        if len(self.members) == 1:
+            return lambda lines: (lines[first],)
+        return itemgetter(*(rank for rank, _ in self.members))
+
+    @cached_property
+    def ends(self) -> tuple[int, int]:
+        """Its first member and its last."""
+        return self.members[0][0], self.members[-1][0]
+
+    @cached_property
+    def some(self) -> tuple[int, ...]:
+        """Members from all over it."""
+        return self.ranks[:: -(-len(self.ranks) // SOME)]
+
+    @cached_property
+    def slot(self) -> int | None:
+        """Where all members have its waits; None where they differ."""
+        slots = {slot for _, slot in self.members}
+        return slots.pop() if len(slots) == 1 else None
+
+    @cached_property
+    def is_whole(self) -> bool:
+        """Whether all of its members are known."""
+        return len(self.members) == self.size
+
+    @property
+    def crosses_nodes(self) -> bool:
+        """Whether it needs the network."""
+        return len(self.nodes) > 1
+
+
+@dataclass
+class Roll:
+    """The groups of the places that were seen last."""
+
+    _places: Mapping[int, Place] | None = None
+    _circles: tuple[Circle, ...] = field(default=())
+
+    def read(self, places: Mapping[int, Place]) -> tuple[Circle, ...]:
+        """All groups of two ranks and more. The places are held, and nobody changes them there."""
+        before, self._places = self._places, places
+        if places is not before and places != before:
+            self._circles = tuple(_circles(places))
+        return self._circles
+
+
+def _circles(places: Mapping[int, Place]) -> list[Circle]:
+    members: dict[str, list[tuple[int, int]]] = {}
+    told: dict[str, Group] = {}
+    for rank, place in places.items():
+        for key, slot, group in _told_apart(place.groups[:SLOTS]):
+            members.setdefault(key, []).append((rank, slot))
+            told[key] = group
+    return [_circle(key, told[key], members[key], places) for key in sorted(members)]
+
+
+def _told_apart(groups: Sequence[Group | None]) -> Iterator[tuple[str, int, Group]]:
+    """Each group of two ranks and more under a name of its own, and its slot.
+
+    Several may have the same members: the default group, a mesh's, one that is Holdfast's own. All
+    ranks make them in the same order.
+    """
+    seen: Counter[tuple[str, str]] = Counter()
+    for slot, group in enumerate(groups):
+        if group is not None and group.size > 1 and group.digest:
+            before = seen[group.digest, group.title]
+            seen[group.digest, group.title] += 1
+            yield f"{group.digest}/{group.title}" + f"/{before}" * (before > 0), slot, group
+
+
+def _circle(
+    digest: str,
+    group: Group,
+    members: list[tuple[int, int]],
+    places: Mapping[int, Place],
+) -> Circle:
+    at = [places[rank] for rank, _ in members]
+    return Circle(
+        digest,
+        group.title,
+        group.size,
+        tuple(members),
+        frozenset(place.node for place in at),
+        (group.title, group.size, frozenset(place.role for place in at)),
+    )
+
+
+# Which ranks meet all the time, and so are one unit of a step's model: its stage, its replica.
+
+REPLICAS = frozenset({"dp", "dp_replicate", "dp_shard", "fsdp", "hsdp", "data", "replicate"})
+"""Dimensions whose ranks meet once a step. In all others but the pipeline they meet in each layer,
+and are one unit."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Which rank is in which unit, stage and replica."""
+
+    units: Mapping[int, int]
+    """rank -> its unit: the ranks that meet all the time."""
+    members: tuple[tuple[int, ...], ...]
+    """unit -> its ranks"""
+    replica: tuple[int, ...]
+    """unit -> its pipeline replica"""
+    stage: tuple[int, ...]
+    """unit -> its stage; 0 where there is no pipeline."""
+    parts: tuple[tuple[int, ...], ...]
+    """replica -> its units"""
+
+    @property
+    def stages(self) -> int:
+        """How many there are."""
+        return len(set(self.stage))
+
+    @cached_property
+    def row(self) -> Mapping[int, int]:
+        """rank -> its place in a row of all ranks."""
+        return {rank: at for at, rank in enumerate(self.units)}
+
+
+def lay_out(places: Mapping[int, Place]) -> Layout:
+    """Ranks without coordinates are replicas of their own."""
+    unit_of: dict[object, int] = {}
+    replica_of: dict[object, int] = {}
+    units: dict[int, int] = {}
+    members: list[list[int]] = []
+    replica: list[int] = []
+    stage: list[int] = []
+    for rank, place in places.items():
+        at = place.coordinate
+        is_known = bool(at)
+        copy = tuple(sorted((d, c) for d, c in at.items() if d in REPLICAS)) if is_known else rank
+        here = at.get(PIPELINE, 0)
+        key = (copy, here)
+        if key not in unit_of:
+            unit_of[key] = len(members)
+            members.append([])
+            replica.append(replica_of.setdefault(copy, len(replica_of)))
+            stage.append(here)
+        units[rank] = unit_of[key]
+        members[unit_of[key]].append(rank)
+    parts: list[list[int]] = [[] for _ in replica_of]
+    for unit, number in enumerate(replica):
+        parts[number].append(unit)
+    return Layout(
+        units,
+        tuple(map(tuple, members)),
+        tuple(replica),
+        tuple(stage),
+        tuple(map(tuple, parts)),
+    )
