@@ -12,11 +12,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-import holdfast_sidecar.snapshots
+import holdfast_sidecar
 
 logger = logging.getLogger(__name__)
 
-PROGRAM = Path(holdfast_sidecar.snapshots.__file__).with_name("memory_holder.py")
+PROGRAM = Path(holdfast_sidecar.__file__).parent / "snapshots/memory_holder.py"
 
 LEAVING_S = 2.0
 """It ends as soon as the last end of its socket is closed; a sidecar that still saves has one."""
