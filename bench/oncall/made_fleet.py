@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from bench.oncall.made_job import ATTEMPT, EPOCH, MadeJob, plan_of, reports, view_of
 from bench.oncall.made_machine import gpus_of, machine_of
 from bench.oncall.made_ranks import SLOT_BYTES, follow_ranks
+from holdfast_sidecar.checkpoint.replication.fetch import PeerCounts
 from holdfast_sidecar.components.health_check.checks import Fitness
 from holdfast_sidecar.config.settings import CheckpointSettings, CostSettings
-from holdfast_sidecar.peers.tally import PeerCounts
 from holdfast_sidecar.picture import Cost, Picture
 from holdfast_sidecar.ranks.observation import RankHistory, Ranks
 from holdfast_sidecar.records.checkpoint import SnapshotOrder, SnapshotReport

@@ -132,7 +132,7 @@ class Entry:
 
 def open_slot_file(path: Path, flags: int) -> int:
     """A descriptor of a slot by its name: a plain file, or a link to memory that the process named
-    in it holds (see the sidecar's `snapshots.memory_holder`).
+    in it holds (see the sidecar's `checkpoint.snapshot.memory_holder`).
 
     No other link is followed: what it leads to has to be such memory, of this user. Raises OSError;
     FileNotFoundError, too, where nobody holds it any more.

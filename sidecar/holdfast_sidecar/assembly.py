@@ -8,7 +8,11 @@ import socket
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from holdfast_sidecar.checkpoints.parts import NodePart
+from holdfast_sidecar.checkpoint.node_part import NodePart
+from holdfast_sidecar.checkpoint.replication.component import NodePeers
+from holdfast_sidecar.checkpoint.snapshot.slots import Allocation, NodeSlots, RoomReader
+from holdfast_sidecar.checkpoint.writer.client import AskedStorage, StorageDesk, WriterProcess
+from holdfast_sidecar.checkpoint.writer.requests import Errand
 from holdfast_sidecar.chronicle import Chronicle
 from holdfast_sidecar.components import machine
 from holdfast_sidecar.components.gpu.component import GpuWatch
@@ -28,10 +32,6 @@ from holdfast_sidecar.components.xid.component import XidAttention
 from holdfast_sidecar.config.redaction import own_secrets
 from holdfast_sidecar.coordinator import Coordinator, NodeIdentity, RoundTripWitness
 from holdfast_sidecar.deeds import Deeds
-from holdfast_sidecar.desk.asked_storage import AskedStorage
-from holdfast_sidecar.desk.questions import Errand
-from holdfast_sidecar.desk.storage_desk import StorageDesk
-from holdfast_sidecar.desk.writer_process import WriterProcess
 from holdfast_sidecar.evidence_keeping import EvidenceKeeping
 from holdfast_sidecar.farewell import Farewell
 from holdfast_sidecar.fence import FenceFile
@@ -44,7 +44,6 @@ from holdfast_sidecar.linux.kmsg import KernelLog
 from holdfast_sidecar.linux.probe_runner import Patient, ProbeRunner
 from holdfast_sidecar.loop import Coordination, Loop, Teller
 from holdfast_sidecar.parting import Parting
-from holdfast_sidecar.peers.node_peers import NodePeers
 from holdfast_sidecar.performance import layout_probe
 from holdfast_sidecar.performance.layout_probe import LayoutsProbe
 from holdfast_sidecar.performance.stragglers.component import SlownessAttention
@@ -57,9 +56,6 @@ from holdfast_sidecar.ranks.flight_recorder import Inquiry
 from holdfast_sidecar.ranks.observation import Attention
 from holdfast_sidecar.ranks.page import Pages, RankPage
 from holdfast_sidecar.ranks.probe import RanksProbe
-from holdfast_sidecar.snapshots.allocation import Allocation
-from holdfast_sidecar.snapshots.node_slots import NodeSlots
-from holdfast_sidecar.snapshots.room import RoomReader
 from holdfast_sidecar.store.protocol import Store
 
 

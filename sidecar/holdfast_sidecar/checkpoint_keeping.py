@@ -9,10 +9,10 @@ import dataclasses
 import logging
 from collections.abc import Callable, Mapping
 
+from holdfast_sidecar.checkpoint.writer.client import Unanswered
 from holdfast_sidecar.checkpoint_orders import CheckpointOrders, Storage
 from holdfast_sidecar.checkpoint_outcomes import of_run, with_ended, with_skipped
 from holdfast_sidecar.config.settings import Settings
-from holdfast_sidecar.desk.asked_storage import Unanswered
 from holdfast_sidecar.policy import checkpoint_order, precaution, preemption, replacement
 from holdfast_sidecar.policy.checkpoint_choice import first_that_counts, trusted_below
 from holdfast_sidecar.policy.checkpoint_schedule import work_out

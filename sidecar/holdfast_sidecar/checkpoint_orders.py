@@ -11,7 +11,7 @@ import logging
 from collections.abc import Sequence
 from typing import Protocol
 
-from holdfast_sidecar.desk.asked_storage import Unanswered
+from holdfast_sidecar.checkpoint.writer.client import Unanswered
 from holdfast_sidecar.policy import checkpoint_order, preemption
 from holdfast_sidecar.policy.checkpoint_choice import trusted_below
 from holdfast_sidecar.policy.cluster import Cluster

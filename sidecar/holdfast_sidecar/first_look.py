@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from holdfast_sidecar.checkpoint.snapshot.files import NAMED
+from holdfast_sidecar.checkpoint.snapshot.memory import SlotMemory
 from holdfast_sidecar.config.paths import Places
 from holdfast_sidecar.config.settings import BadInput, Settings
 from holdfast_sidecar.linux.files import read_boot
@@ -20,8 +22,6 @@ from holdfast_sidecar.policy.election import (
 )
 from holdfast_sidecar.records.codec import decode
 from holdfast_sidecar.records.reports import NodeReport
-from holdfast_sidecar.snapshots.slot_files import NAMED
-from holdfast_sidecar.snapshots.slot_memory import SlotMemory
 from holdfast_sidecar.store.protocol import Section, Store, StoreUnavailable
 
 log = logging.getLogger(__name__)

@@ -10,11 +10,11 @@ import logging
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 
+from holdfast_sidecar.checkpoint.ledger import NothingResumable
+from holdfast_sidecar.checkpoint.writer.client import Unanswered
 from holdfast_sidecar.checkpoint_keeping import CheckpointKeeping
 from holdfast_sidecar.checkpoint_orders import Storage
-from holdfast_sidecar.checkpoints.ledger import NothingResumable
 from holdfast_sidecar.config.settings import Settings
-from holdfast_sidecar.desk.asked_storage import Unanswered
 from holdfast_sidecar.goodput_keeping import GoodputKeeping
 from holdfast_sidecar.outlook import Outlook
 from holdfast_sidecar.peer_keeping import PeerKeeping

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from holdfast_sidecar.checkpoint.replication.fetch import PeerCounts
 from holdfast_sidecar.components.hardware import HardwareAttention
 from holdfast_sidecar.components.health_check.component import NodeGate
 from holdfast_sidecar.components.health_check.self_test import Proving
@@ -30,7 +31,6 @@ from holdfast_sidecar.farewell import Farewell
 from holdfast_sidecar.heartbeat_times import HeartbeatTimes
 from holdfast_sidecar.linux.probe_runner import ProbeRunner
 from holdfast_sidecar.parting import Parting
-from holdfast_sidecar.peers.tally import PeerCounts
 from holdfast_sidecar.performance.stragglers.component import OwnNode, SlownessAttention
 from holdfast_sidecar.picture import Cost, Picture
 from holdfast_sidecar.policy.attached import obeyed

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from holdfast_sidecar.checkpoint.ledger import NothingResumable
+from holdfast_sidecar.checkpoint.writer.client import Unanswered
 from holdfast_sidecar.checkpoint_orders import Storage
-from holdfast_sidecar.checkpoints.ledger import NothingResumable
-from holdfast_sidecar.desk.asked_storage import Unanswered
 from holdfast_sidecar.policy.cluster import Cluster
 from holdfast_sidecar.records.plan import Candidate
 from holdfast_sidecar.store.protocol import Lease

@@ -15,10 +15,10 @@ from pathlib import Path
 
 from holdfast.owned import owned_file
 from holdfast.removing import unlink
-from holdfast_sidecar.checkpoints.directory import checkpoint_url
+from holdfast_sidecar.checkpoint.directory import checkpoint_url
+from holdfast_sidecar.checkpoint.writer.client import Desk
+from holdfast_sidecar.checkpoint.writer.requests import Seal, WriteParts
 from holdfast_sidecar.config.settings import Settings
-from holdfast_sidecar.desk.questions import Seal, WriteParts
-from holdfast_sidecar.desk.storage_desk import Desk
 from holdfast_sidecar.policy.checkpoint_choice import (
     ABOUT_NUMBERS,
     first_that_counts,

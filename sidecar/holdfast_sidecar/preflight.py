@@ -17,6 +17,7 @@ from holdfast.owned import owned_file
 from holdfast.page import PAGE_SIZE
 from holdfast.removing import unlink
 from holdfast.storage import Unusable, is_url, open_folder
+from holdfast_sidecar.checkpoint.snapshot.slots import is_small, least_reserve
 from holdfast_sidecar.config.paths import (
     FULL,
     TAKES_NOTHING,
@@ -26,7 +27,6 @@ from holdfast_sidecar.config.paths import (
     usual_state_root,
 )
 from holdfast_sidecar.config.settings import BadInput, Settings
-from holdfast_sidecar.snapshots.room import is_small, least_reserve
 
 _OWN_FILES = 4
 """Inodes beside the pages: three directories and the owner's lock."""

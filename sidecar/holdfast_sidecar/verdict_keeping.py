@@ -9,9 +9,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
+from holdfast_sidecar.checkpoint.writer.client import Unanswered
 from holdfast_sidecar.checkpoint_orders import Storage
 from holdfast_sidecar.config.settings import CheckpointSettings
-from holdfast_sidecar.desk.asked_storage import Unanswered
 from holdfast_sidecar.policy import checkpoint_choice
 from holdfast_sidecar.policy.cluster import Cluster
 from holdfast_sidecar.records.checkpoint import LedgerEntry

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from holdfast_sidecar.desk.questions import Question
-from holdfast_sidecar.desk.storage_desk import Progress
+from holdfast_sidecar.checkpoint.writer.client import Progress
+from holdfast_sidecar.checkpoint.writer.requests import Question
 
 
 class MemoryDesk:

@@ -82,6 +82,7 @@ def _watch(
     job: str, node: str, launcher_pid: int, settings: Settings, slot_holder: int | None
 ) -> None:
     from holdfast_sidecar.assembly import assemble, coordinate, open_desk, open_echo
+    from holdfast_sidecar.checkpoint.snapshot.memory import inherited_memory
     from holdfast_sidecar.collecting import collect_seldom
     from holdfast_sidecar.config.paths import NAME, open_shm, places
     from holdfast_sidecar.exporting import open_exporter
@@ -89,7 +90,6 @@ def _watch(
     from holdfast_sidecar.linux import priority
     from holdfast_sidecar.linux.threads import start_needed_thread
     from holdfast_sidecar.sidecar_record import SidecarRecord, lock_node, write_record
-    from holdfast_sidecar.snapshots.slot_memory import inherited_memory
     from holdfast_sidecar.store.connection import open_store
 
     for what, name in (("job", job), ("node", node)):

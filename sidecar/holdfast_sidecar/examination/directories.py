@@ -12,7 +12,7 @@ from holdfast.owned import owned_file
 from holdfast.removing import rmdir
 from holdfast.storage import absolute, is_url, open_folder, written_here
 from holdfast_sidecar import preflight
-from holdfast_sidecar.checkpoints.ledger import untouched
+from holdfast_sidecar.checkpoint.ledger import untouched
 from holdfast_sidecar.config.paths import state_root
 from holdfast_sidecar.config.settings import Settings
 from holdfast_sidecar.examination.check import FAIL, NOTE, OK, WARN, Check

@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
+from holdfast_sidecar.checkpoint.snapshot.slots import RoomReader
 from holdfast_sidecar.config.settings import Settings, SnapshotSettings
 from holdfast_sidecar.examination.check import NOTE, OK, WARN, Check
 from holdfast_sidecar.policy.replication import Room, gigabytes
-from holdfast_sidecar.snapshots.room import RoomReader
 
 LITTLE_BYTES = 10**9
 """Two slots for a model of some forty million parameters with its optimizer's state: jobs that are

@@ -27,7 +27,7 @@ from torch.distributed.run import parse_min_max_nnodes
 
 from holdfast import environment as names
 from holdfast.attachment import python_path
-from holdfast_sidecar.checkpoints.ledger import other_owners, untouched_here
+from holdfast_sidecar.checkpoint.ledger import other_owners, untouched_here
 from holdfast_sidecar.config import loading
 from holdfast_sidecar.config.addresses import exposure
 from holdfast_sidecar.config.loading import COMMAND_LINE, Effective

@@ -1,7 +1,7 @@
 """The holder of this node's snapshot memory as a child: started once, ended with the launch.
 
 The launcher only keeps an end of its socket, which every sidecar inherits: the holder stays until
-both are gone (`holdfast_sidecar.snapshots.memory_holder`).
+both are gone (`holdfast_sidecar.checkpoint.snapshot.memory_holder`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import holdfast_sidecar
 
 logger = logging.getLogger(__name__)
 
-PROGRAM = Path(holdfast_sidecar.__file__).parent / "snapshots/memory_holder.py"
+PROGRAM = Path(holdfast_sidecar.__file__).parent / "checkpoint/snapshot/memory_holder.py"
 
 LEAVING_S = 2.0
 """It ends as soon as the last end of its socket is closed; a sidecar that still saves has one."""

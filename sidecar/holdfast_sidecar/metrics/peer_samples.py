@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from holdfast_sidecar.peers.tally import PeerCounts
+from holdfast_sidecar.checkpoint.replication.fetch import PeerCounts
 from holdfast_sidecar.picture import Picture
 from holdfast_sidecar.policy.cluster import parse_cluster
 from holdfast_sidecar.policy.replication import copied_step, lag_steps

@@ -11,7 +11,7 @@ import psutil
 import pytest
 from tests.end_to_end.faults.job import CLOSE_ORDERS, Job, await_exit, new_job
 
-from holdfast_sidecar.checkpoints.directory import CheckpointDirectory
+from holdfast_sidecar.checkpoint.directory import CheckpointDirectory
 from holdfast_sidecar.config.paths import find
 from holdfast_sidecar.config.settings import CheckpointSettings
 from holdfast_sidecar.records.checkpoint import CheckpointOrder, LedgerEntry
@@ -55,7 +55,7 @@ def writers(job: Job) -> list[psutil.Process]:
         children = psutil.Process(job.sidecar("a")).children()
     except (psutil.NoSuchProcess, ValueError):
         return []
-    return [child for child in children if "holdfast_sidecar.writer" in _title(child)]
+    return [child for child in children if "holdfast_sidecar.checkpoint.writer" in _title(child)]
 
 
 def _title(process: psutil.Process) -> str:

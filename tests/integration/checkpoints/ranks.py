@@ -15,12 +15,12 @@ from typing import Any
 from torch.distributed import TCPStore
 
 from holdfast.page import Identity, Reply
-from holdfast_sidecar.checkpoints.directory import CheckpointDirectory
+from holdfast_sidecar.checkpoint.directory import CheckpointDirectory
+from holdfast_sidecar.checkpoint.writer.requests import HashFiles, Part
+from holdfast_sidecar.checkpoint.writer.service import Answering
 from holdfast_sidecar.config.settings import CheckpointSettings
-from holdfast_sidecar.desk.questions import HashFiles, Part
 from holdfast_sidecar.records.checkpoint import CheckpointOrder, LedgerEntry, SavedPart
 from holdfast_sidecar.records.plan import Member, Plan
-from holdfast_sidecar.writer.answering import Answering
 
 ROOT = Path(__file__).parents[3]
 JOB = "tested"

@@ -9,7 +9,7 @@ from tests.integration.checkpoints.ranks import directory, seal
 
 from holdfast.page import checkpoint_name
 from holdfast.storage import LocalFolder
-from holdfast_sidecar.checkpoints.manifest import read_manifest, write_manifest
+from holdfast_sidecar.checkpoint.manifest import read_manifest, write_manifest
 
 pytestmark = pytest.mark.torch
 

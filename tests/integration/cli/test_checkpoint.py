@@ -4,7 +4,7 @@ import json
 import pytest
 from tests.integration.cli.test_stop import begin, when_asked
 from tests.object_store import ObjectStore
-from tests.unit.checkpoints.sealed import seal
+from tests.unit.checkpoint.sealed import seal
 
 from holdfast_sidecar.config.settings import CheckpointSettings
 from holdfast_sidecar.records.checkpoint import CheckpointOrder, LedgerEntry, SnapshotOrder

@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 from tests.integration.peers.link import Link
 from tests.integration.peers.two_nodes import TwoNodes, armed, standing
-from tests.unit.peers.slots import data_of, set_word, write_slot
+from tests.unit.checkpoint.replication.slots import data_of, set_word, write_slot
 from tests.unit.pretend_pages import set_word as set_page_word
 
 from holdfast import page
 from holdfast.page import OrderKind
 from holdfast.snapshot_file import COPIES_DIRECTORY, OWN_DIRECTORY, Word
+from holdfast_sidecar.checkpoint.replication import fetch, wire
 from holdfast_sidecar.config.settings import SnapshotSettings
-from holdfast_sidecar.peers import channel, fetching
 from holdfast_sidecar.records.clock import Moment
 from holdfast_sidecar.records.plan import Candidate
 from holdfast_sidecar.records.reports import RankReport
@@ -378,7 +378,7 @@ def test_a_link_that_is_cut_in_the_middle_is_noticed_and_tried_again(
     make: Making, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody hangs up: bytes just no longer arrive, as when a cable is pulled."""
-    monkeypatch.setattr(channel, "FRAME_S", 0.5)
+    monkeypatch.setattr(wire, "FRAME_S", 0.5)
     nodes = make({"a": (0,), "b": (1,)})
     report = nodes.nodes["a"].report
     assert report is not None
@@ -447,7 +447,7 @@ def fetched(nodes: TwoNodes) -> tuple[int | None, bytes]:
 def test_after_a_broken_connection_the_rest_is_fetched_and_then_word_is_left(
     make: Making, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(channel, "FRAME_S", 0.5)
+    monkeypatch.setattr(wire, "FRAME_S", 0.5)
     nodes, address, marker = behind_a_link(make, BIG)
     with Link(address, cut_after=2 * 2**20 + 2**19) as link:
         nodes.told_address = {"b": link.address}
@@ -464,7 +464,7 @@ def test_after_a_broken_connection_the_rest_is_fetched_and_then_word_is_left(
 def test_what_was_sealed_anew_since_the_connection_broke_is_fetched_from_its_beginning(
     make: Making, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(channel, "FRAME_S", 0.5)
+    monkeypatch.setattr(wire, "FRAME_S", 0.5)
     nodes, address, marker = behind_a_link(make, BIG)
     with Link(address, cut_after=2 * 2**20 + 2**19) as link:
         nodes.told_address = {"b": link.address}
@@ -479,7 +479,7 @@ def test_what_was_sealed_anew_since_the_connection_broke_is_fetched_from_its_beg
 def test_a_slot_that_nobody_has_summed_yet_is_fetched_in_two_parts_as_well(
     make: Making, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(channel, "FRAME_S", 0.5)
+    monkeypatch.setattr(wire, "FRAME_S", 0.5)
     nodes, address, marker = behind_a_link(make, BIG)
     holder = nodes.nodes["b"].shm
     write_slot(holder, 0, 0, 5, 0, BIG, room=COPIES_DIRECTORY, checked=False)
@@ -495,7 +495,7 @@ def test_a_slot_that_nobody_has_summed_yet_is_fetched_in_two_parts_as_well(
 def test_a_fetch_that_comes_on_is_not_given_up_however_often_its_connection_breaks(
     make: Making, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fetching, "UNREACHED_S", 0.5)
+    monkeypatch.setattr(fetch, "UNREACHED_S", 0.5)
     data = os.urandom(8 * 2**20)
     nodes, address, marker = behind_a_link(make, data)
     with Link(address, cut_after=2**20 + 2**19, hangs_up=True) as link:
@@ -525,7 +525,7 @@ def test_a_copy_in_step_goes_on_where_its_connection_broke(make: Making) -> None
 def test_the_next_best_step_does_not_keep_ranks_waiting(
     make: Making, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fetching, "SPARE_S", -1.0, raising=False)
+    monkeypatch.setattr(fetch, "SPARE_S", -1.0, raising=False)
     nodes, _, marker = behind_a_link(make, BIG)
     write_slot(nodes.nodes["b"].shm, 0, 1, 4, 0, BIG, room=COPIES_DIRECTORY)
     nodes.until(marker.exists, "word of the fetch")

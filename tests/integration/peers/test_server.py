@@ -10,20 +10,23 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from tests.unit.peers.slots import write_slot
+from tests.unit.checkpoint.replication.slots import write_slot
 
-from holdfast_sidecar.peers import server as server_module
-from holdfast_sidecar.peers.bandwidth import Bucket, Throttle
-from holdfast_sidecar.peers.channel import Channel
-from holdfast_sidecar.peers.framing import Refused, Wire
-from holdfast_sidecar.peers.handshake import Credentials, call
-from holdfast_sidecar.peers.hosting import Hosting
-from holdfast_sidecar.peers.lifeline import Lifeline
-from holdfast_sidecar.peers.server import PeerServer
-from holdfast_sidecar.peers.slot_copy import Expected
-from holdfast_sidecar.peers.source import Partner, connected
-from holdfast_sidecar.peers.tally import Tally
-from holdfast_sidecar.peers.transfer import Flow, Partial
+from holdfast_sidecar.checkpoint.replication import server as server_module
+from holdfast_sidecar.checkpoint.replication.fetch import Tally
+from holdfast_sidecar.checkpoint.replication.server import Hosting, PeerServer
+from holdfast_sidecar.checkpoint.replication.slots import Expected
+from holdfast_sidecar.checkpoint.replication.transfer import Flow, Partial, Partner, connected
+from holdfast_sidecar.checkpoint.replication.wire import (
+    Bucket,
+    Channel,
+    Credentials,
+    Lifeline,
+    Refused,
+    Throttle,
+    Wire,
+    call,
+)
 
 SERVER = Credentials("job", 0, "a", bytes(32))
 CLIENT = Credentials("job", 0, "b", bytes(32))

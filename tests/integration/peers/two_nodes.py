@@ -8,12 +8,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from tests.unit.peers.slots import JOB, write_slot
+from tests.unit.checkpoint.replication.slots import JOB, write_slot
 from tests.unit.pretend_pages import set_word, write_page
 
 from holdfast import page
+from holdfast_sidecar.checkpoint.replication.component import NodePeers
 from holdfast_sidecar.config.settings import SnapshotSettings
-from holdfast_sidecar.peers.node_peers import NodePeers
 from holdfast_sidecar.ranks.ending import ActionRunner
 from holdfast_sidecar.ranks.observation import RankLook
 from holdfast_sidecar.ranks.page import Pages

@@ -14,8 +14,8 @@ from holdfast.placement import Placement
 from holdfast.registered import register
 from holdfast.saving import Mark, Savable, SaveFailed, write_checkpoint
 from holdfast.storage import LocalFolder, NotOurs, open_folder
-from holdfast_sidecar.checkpoints.directory import CheckpointDirectory
-from holdfast_sidecar.checkpoints.hashing import hash_files, list_files
+from holdfast_sidecar.checkpoint.directory import CheckpointDirectory
+from holdfast_sidecar.checkpoint.manifest import hash_files, list_files
 from holdfast_sidecar.config.settings import CheckpointSettings
 from holdfast_sidecar.records.checkpoint import CheckpointOrder, SavedPart
 from holdfast_sidecar.records.plan import Member, Plan

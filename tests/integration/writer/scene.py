@@ -9,14 +9,13 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tests.unit.writer.sealed import JOB
+from tests.unit.checkpoint.writer.sealed import JOB
 
 from holdfast.storage import open_folder
-from holdfast_sidecar.checkpoints.directory import CheckpointDirectory
+from holdfast_sidecar.checkpoint.directory import CheckpointDirectory
+from holdfast_sidecar.checkpoint.writer.client import COMMAND, StorageDesk, WriterProcess
+from holdfast_sidecar.checkpoint.writer.requests import Errand, Question, Seal, WriteParts
 from holdfast_sidecar.config.settings import CheckpointSettings
-from holdfast_sidecar.desk.questions import Errand, Question, Seal, WriteParts
-from holdfast_sidecar.desk.storage_desk import StorageDesk
-from holdfast_sidecar.desk.writer_process import COMMAND, WriterProcess
 from holdfast_sidecar.records.checkpoint import CheckpointOrder, SavedPart
 from holdfast_sidecar.records.plan import Member, Plan
 

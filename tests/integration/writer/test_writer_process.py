@@ -15,12 +15,12 @@ import torch
 import torch.distributed.checkpoint as dcp
 from tests.integration.writer.scene import Scene
 from tests.object_store import ObjectStore
-from tests.unit.writer.sealed import seal_slot, shared_state
+from tests.unit.checkpoint.writer.sealed import seal_slot, shared_state
 
 from holdfast.identity import read_status
 from holdfast.storage import open_folder
 from holdfast.torch_checkpoint import FolderReader
-from holdfast_sidecar.desk.questions import Part, Settle, WhatIsThere, WhatToResume
+from holdfast_sidecar.checkpoint.writer.requests import Part, Settle, WhatIsThere, WhatToResume
 
 ROOT = Path(__file__).parents[3]
 MakeScene = Callable[..., Scene]

@@ -4,20 +4,19 @@ import sys
 import time
 
 from holdfast.storage import LocalFolder
-from holdfast_sidecar.writer import __main__ as writer
-from holdfast_sidecar.writer import hashed_folder
+from holdfast_sidecar.checkpoint.writer import __main__, shards
 
 
 def be_slow() -> None:
     """Every large piece takes a while, as on a file server that many share."""
-    write = hashed_folder._Hashing.write
+    write = shards._Hashing.write
 
     def slow(self, data):
         if len(data) > 1 << 15:
             time.sleep(0.3)
         return write(self, data)
 
-    hashed_folder._Hashing.write = slow
+    shards._Hashing.write = slow
 
 
 def hang() -> None:
@@ -30,8 +29,8 @@ def hang() -> None:
 
 
 def leave_soon() -> None:
-    writer.IDLE_S = 0.3
+    __main__.IDLE_S = 0.3
 
 
 {"slow": be_slow, "hanging": hang, "idle": leave_soon}[sys.argv[1]]()
-writer.main()
+__main__.main()

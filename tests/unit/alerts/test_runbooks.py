@@ -101,8 +101,8 @@ SIDECARS = [
 OTHERS = [
     "python /bin/holdfast run --job llm --node a --set sidecar.listen=127.0.0.1:9750 train.py",
     "python -m holdfast_sidecar.launcher.warm_interpreter 5 torch train.py",
-    "python -m holdfast_sidecar.writer --job llm --node a",
-    "python -m holdfast_sidecar.deathwatch 12",
+    "python -m holdfast_sidecar.checkpoint.writer --job llm --node a",
+    "python sidecar/holdfast_sidecar/ranks/death_watch_child.py 12",
     "python -m holdfast_sidecar.cli.main sidecar --job llm2 --node a --launcher-pid 7",
     "python -m holdfast_sidecar.cli.main sidecar --job llm --node ab --launcher-pid 7",
     "bash -c pgrep -af 'sidecar --job[= ]llm --node[= ]a( |$)'",

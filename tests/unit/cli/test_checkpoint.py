@@ -4,7 +4,7 @@ import json
 
 import pytest
 from click.testing import CliRunner
-from tests.unit.checkpoints.sealed import fill, seal
+from tests.unit.checkpoint.sealed import fill, seal
 
 from holdfast_sidecar.cli.checkpoint import checkpoint, pruning
 from holdfast_sidecar.cli.finding_the_job import NoSuchJob

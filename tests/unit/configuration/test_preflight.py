@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.page import PAGE_SIZE
+from holdfast_sidecar.checkpoint.snapshot.slots import least_reserve
 from holdfast_sidecar.config.loading import search_path
 from holdfast_sidecar.config.paths import expand, state_root, user_name, usual_state_root
 from holdfast_sidecar.config.settings import BadInput, CheckpointSettings, PathSettings, Settings
@@ -20,7 +21,6 @@ from holdfast_sidecar.preflight import (
     shm_problem,
     state_problem,
 )
-from holdfast_sidecar.snapshots.room import least_reserve
 
 SHM = Path("/dev/shm")
 RESERVE = 64 * 2**20

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.page import checkpoint_name
+from holdfast_sidecar.checkpoint.writer.client import Unanswered
 from holdfast_sidecar.config.settings import (
     CheckpointSettings,
     GateSettings,
@@ -24,7 +25,6 @@ from holdfast_sidecar.config.settings import (
     SidecarSettings,
 )
 from holdfast_sidecar.coordinator import Coordinator, NodeIdentity
-from holdfast_sidecar.desk.asked_storage import Unanswered
 from holdfast_sidecar.fence import FenceFile
 from holdfast_sidecar.leadership import Leadership
 from holdfast_sidecar.policy.cluster import parse_cluster

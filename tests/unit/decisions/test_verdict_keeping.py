@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from holdfast_sidecar.checkpoint.writer.client import Unanswered
 from holdfast_sidecar.config.settings import CheckpointSettings
-from holdfast_sidecar.desk.asked_storage import Unanswered
 from holdfast_sidecar.policy.cluster import Cluster, parse_cluster
 from holdfast_sidecar.records.checkpoint import LedgerEntry
 from holdfast_sidecar.records.plan import Candidate, Plan

@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
 
-from tests.unit.checkpoints.sealed import seal  # noqa: E402
+from tests.unit.checkpoint.sealed import seal  # noqa: E402
 
 from holdfast_sidecar.config.settings import (  # noqa: E402
     BadInput,

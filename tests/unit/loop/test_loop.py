@@ -19,6 +19,7 @@ from tests.unit.ranks.scene import record
 
 from holdfast.page import Phase, Word
 from holdfast_sidecar import loop as loop_module
+from holdfast_sidecar.checkpoint.replication.fetch import PeerCounts
 from holdfast_sidecar.chronicle import Chronicle, read_incidents
 from holdfast_sidecar.components.gpu.component import GpuWatch
 from holdfast_sidecar.components.gpu.ownership import Company
@@ -37,7 +38,6 @@ from holdfast_sidecar.linux.kmsg import KernelLog, KernelReading, KernelRecord
 from holdfast_sidecar.linux.probe_runner import ProbeRunner
 from holdfast_sidecar.loop import Loop
 from holdfast_sidecar.parting import Parting
-from holdfast_sidecar.peers.tally import PeerCounts
 from holdfast_sidecar.picture import Picture
 from holdfast_sidecar.probes.launcher import LauncherWatch
 from holdfast_sidecar.ranks.ending import ActionRunner

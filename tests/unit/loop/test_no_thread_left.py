@@ -14,6 +14,10 @@ from unittest.mock import Mock
 import pytest
 
 from holdfast_sidecar import fence as fence_module
+from holdfast_sidecar.checkpoint.replication import server as server_module
+from holdfast_sidecar.checkpoint.replication.fetch import Tally
+from holdfast_sidecar.checkpoint.replication.server import Hosting, PeerServer
+from holdfast_sidecar.checkpoint.snapshot.files import Checking, SlotFile
 from holdfast_sidecar.components.gpu.nvml.process import Alarm
 from holdfast_sidecar.components.network.round_trip import Exchange
 from holdfast_sidecar.config.paths import Places
@@ -26,16 +30,10 @@ from holdfast_sidecar.launcher.reporting import Reporter
 from holdfast_sidecar.launcher.sidecar_process import SidecarProcess
 from holdfast_sidecar.linux import threads
 from holdfast_sidecar.linux.probe_runner import Patient, SilentError
-from holdfast_sidecar.peers import server as server_module
-from holdfast_sidecar.peers.hosting import Hosting
-from holdfast_sidecar.peers.server import PeerServer
-from holdfast_sidecar.peers.tally import Tally
 from holdfast_sidecar.ranks.ending import ActionRunner
 from holdfast_sidecar.records.plan import Plan
 from holdfast_sidecar.records.reports import AgentReport
 from holdfast_sidecar.serving.server import Answer, Server
-from holdfast_sidecar.snapshots.checking import Checking
-from holdfast_sidecar.snapshots.slot_files import SlotFile
 from holdfast_sidecar.store.embedded import EmbeddedServer, KeptServer
 from holdfast_sidecar.store.memory_store import MemoryServer, MemoryStore
 

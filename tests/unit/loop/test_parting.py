@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from tests.unit.desk_twin import MemoryDesk
 
+from holdfast_sidecar.checkpoint.writer.requests import Entered, Part, Question, Seal, WriteParts
 from holdfast_sidecar.config.settings import CheckpointSettings, Settings, SidecarSettings
-from holdfast_sidecar.desk.questions import Entered, Part, Question, Seal, WriteParts
 from holdfast_sidecar.parting import Parting
 from holdfast_sidecar.records.checkpoint import (
     CheckpointOrder,

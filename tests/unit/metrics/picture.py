@@ -10,6 +10,7 @@ from tests.unit.ranks.scene import history, look, moment, steps
 from tests.unit.records import slow_job
 
 from holdfast.page import Phase, Reply, ReplyState, Word, float_bits
+from holdfast_sidecar.checkpoint.replication.fetch import PeerCounts
 from holdfast_sidecar.components.gpu.energy import EnergyAccount, GpuView
 from holdfast_sidecar.components.gpu.ownership import Ownership, Source, Tie
 from holdfast_sidecar.components.gpu.readings import Gpu, GpuReading, NvmlSilence, Signal
@@ -43,7 +44,6 @@ from holdfast_sidecar.components.network.round_trip_checks import RoundTrips, Tr
 from holdfast_sidecar.components.xid.events import GpuEvents
 from holdfast_sidecar.components.xid.readings import Known, Tally, XidReading
 from holdfast_sidecar.config.settings import CheckpointSettings, CostSettings
-from holdfast_sidecar.peers.tally import PeerCounts
 from holdfast_sidecar.picture import Cost, Picture
 from holdfast_sidecar.ranks.observation import RankHistory, RankLook, Ranks
 from holdfast_sidecar.records.checkpoint import (

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from tests.unit.decisions.simulated_job import SimulatedJob
 
-from holdfast_sidecar.checkpoints.ledger import NothingResumable
+from holdfast_sidecar.checkpoint.ledger import NothingResumable
+from holdfast_sidecar.checkpoint.writer.client import Unanswered
 from holdfast_sidecar.config.settings import RedisSettings
-from holdfast_sidecar.desk.asked_storage import Unanswered
 from holdfast_sidecar.policy import checkpoint_order
 from holdfast_sidecar.policy.outcome import Circumstances
 from holdfast_sidecar.records.checkpoint import CheckpointOrder, LedgerEntry, SavedPart

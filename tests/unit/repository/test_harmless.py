@@ -32,7 +32,7 @@ FUNCTIONS_OF = {"os", "shutil", "signal"}
 PRIMITIVES = {"ending_processes": ENDS, "removing": REMOVES}
 """The two modules that call them."""
 
-EXEMPT = {"demo/", "snapshots/memory_holder"}
+EXEMPT = {"demo/", "checkpoint/snapshot/memory_holder"}
 """The demonstration, in its own folder; and a program that runs without any of our packages."""
 
 LICENCES = {
@@ -176,7 +176,7 @@ def test_every_licence_and_every_exemption_is_explained() -> None:
 
 
 def test_who_is_exempt_for_importing_nothing_of_ours_imports_nothing_of_ours() -> None:
-    source = (ROOT / "sidecar/holdfast_sidecar/snapshots/memory_holder.py").read_text()
+    source = (ROOT / "sidecar/holdfast_sidecar/checkpoint/snapshot/memory_holder.py").read_text()
     assert "import holdfast" not in source
     assert "from holdfast" not in source
 

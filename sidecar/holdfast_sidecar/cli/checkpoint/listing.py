@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from holdfast_sidecar.checkpoints.ledger import Kept
+from holdfast_sidecar.checkpoint.ledger import Kept
 from holdfast_sidecar.cli.checkpoint.ancestry import Node, draw
 from holdfast_sidecar.cli.checkpoint.options import dir_option, job_option, json_option
 from holdfast_sidecar.cli.checkpoint.shelf import Shelf, look

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Sequence
 
-from holdfast_sidecar.checkpoints.ledger import Kept
+from holdfast_sidecar.checkpoint.ledger import Kept
 from holdfast_sidecar.cli.checkpoint.shelf import Shelf
 from holdfast_sidecar.config.settings import BadInput
 

@@ -10,13 +10,7 @@ from typing import Any
 
 import click
 
-from holdfast_sidecar.checkpoints.retention import (
-    DAY_S,
-    Removal,
-    recorded_files,
-    remove,
-    superfluous,
-)
+from holdfast_sidecar.checkpoint.ledger import DAY_S, Removal, recorded_files, remove, superfluous
 from holdfast_sidecar.cli import store_away
 from holdfast_sidecar.cli.checkpoint.options import dir_option, job_option, json_option
 from holdfast_sidecar.cli.checkpoint.shelf import Shelf, look

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from holdfast_sidecar.checkpoints.ledger import (
+from holdfast_sidecar.checkpoint.ledger import (
     Kept,
     candidates,
     lineage,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from holdfast_sidecar.checkpoints.ledger import Kept
+from holdfast_sidecar.checkpoint.ledger import Kept
 from holdfast_sidecar.cli.checkpoint.shelf import Shelf
 from holdfast_sidecar.cli.checkpoint.words import age, standing
 from holdfast_sidecar.cli.table import size, table

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from holdfast_sidecar.checkpoints.directory import absolute_root, is_folder, read_key
-from holdfast_sidecar.checkpoints.ledger import Kept, read_ledger
+from holdfast_sidecar.checkpoint.directory import absolute_root, is_folder, read_key
+from holdfast_sidecar.checkpoint.ledger import Kept, read_ledger
 from holdfast_sidecar.cli import store_away
 from holdfast_sidecar.cli.finding_the_job import FoundJob, NoAnswer, NoSuchJob, find_job
 from holdfast_sidecar.config.loading import Effective

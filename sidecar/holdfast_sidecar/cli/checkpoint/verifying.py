@@ -10,8 +10,8 @@ from contextlib import contextmanager
 
 import click
 
-from holdfast_sidecar.checkpoints.ledger import Kept
-from holdfast_sidecar.checkpoints.manifest import verify_hashes
+from holdfast_sidecar.checkpoint.ledger import Kept
+from holdfast_sidecar.checkpoint.manifest import verify_hashes
 from holdfast_sidecar.cli.checkpoint.naming import find_named
 from holdfast_sidecar.cli.checkpoint.options import dir_option, job_option, json_option
 from holdfast_sidecar.cli.checkpoint.shelf import Shelf, look

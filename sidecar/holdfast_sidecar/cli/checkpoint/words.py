@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast_sidecar.checkpoints.ledger import Kept
+from holdfast_sidecar.checkpoint.ledger import Kept
 from holdfast_sidecar.cli.checkpoint.shelf import Shelf
 from holdfast_sidecar.cli.table import BAD, DOUBTFUL, GOOD, paint
 from holdfast_sidecar.records.formatting import span

@@ -1,0 +1,1 @@
+"""The shared memory that snapshots are taken into."""

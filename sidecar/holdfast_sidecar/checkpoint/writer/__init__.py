@@ -1,0 +1,1 @@
+"""The process that writes snapshots to storage as checkpoints."""

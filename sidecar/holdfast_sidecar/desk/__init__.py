@@ -1,1 +1,0 @@
-"""The desk: where the sidecar asks about checkpoint storage, and who answers in its place."""

@@ -1,1 +1,0 @@
-"""Copies of snapshots on other nodes: served, pulled and fetched between sidecars."""
