@@ -13,7 +13,6 @@ from holdfast_sidecar.checkpoint.replication.component import NodePeers
 from holdfast_sidecar.checkpoint.snapshot.slots import Allocation, NodeSlots, RoomReader
 from holdfast_sidecar.checkpoint.writer.client import AskedStorage, StorageDesk, WriterProcess
 from holdfast_sidecar.checkpoint.writer.requests import Errand
-from holdfast_sidecar.chronicle import Chronicle
 from holdfast_sidecar.components import machine
 from holdfast_sidecar.components.gpu.component import GpuWatch
 from holdfast_sidecar.components.gpu.nvml.probe import open_event_probe, open_gpu_probe
@@ -32,10 +31,11 @@ from holdfast_sidecar.components.xid.component import XidAttention
 from holdfast_sidecar.config.redaction import own_secrets
 from holdfast_sidecar.coordinator import Coordinator, NodeIdentity, RoundTripWitness
 from holdfast_sidecar.deeds import Deeds
-from holdfast_sidecar.evidence_keeping import EvidenceKeeping
 from holdfast_sidecar.farewell import Farewell
 from holdfast_sidecar.fence import FenceFile
 from holdfast_sidecar.first_look import Site
+from holdfast_sidecar.incidents.collect import EvidenceKeeping
+from holdfast_sidecar.incidents.storage import Chronicle
 from holdfast_sidecar.job_record import read_requeues
 from holdfast_sidecar.leadership import Leadership
 from holdfast_sidecar.linux import oom

@@ -8,17 +8,17 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from holdfast_sidecar.actions.node_hooks import NodeHooks
-from holdfast_sidecar.bundle_keeping import BundleKeeping
-from holdfast_sidecar.chronicle import Chronicle
 from holdfast_sidecar.config.paths import NAME, Places
 from holdfast_sidecar.config.settings import Settings
-from holdfast_sidecar.evidence_keeping import EvidenceKeeping
+from holdfast_sidecar.incidents.bundle import BundleKeeping
+from holdfast_sidecar.incidents.collect import EvidenceKeeping
+from holdfast_sidecar.incidents.kernel_lines import read_kernel_lines
+from holdfast_sidecar.incidents.storage import Chronicle
 from holdfast_sidecar.job_record import RecordKeeping
 from holdfast_sidecar.linux.files import KernelTrees
 from holdfast_sidecar.performance.traces import NodeTraces
 from holdfast_sidecar.policy.budget import PLANNED, Warrant, refusal, warranted
 from holdfast_sidecar.policy.modes import mode_of_job
-from holdfast_sidecar.probes.kernel_lines import read_kernel_lines
 from holdfast_sidecar.ranks.ending import ActionRunner, end_culprits, release
 from holdfast_sidecar.ranks.observation import RankHistory
 from holdfast_sidecar.ranks.page import (

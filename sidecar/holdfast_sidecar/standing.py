@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from holdfast_sidecar.incidents.explain import name_cause, whom
 from holdfast_sidecar.performance.summary import heard, staying_by
 from holdfast_sidecar.policy import precaution
 from holdfast_sidecar.policy.budget import PLANNED
@@ -34,7 +35,6 @@ from holdfast_sidecar.records.plan import (
 from holdfast_sidecar.records.reports import AgentReport, GateVerdict, NodeReport, RankReport
 from holdfast_sidecar.records.steps import SlowStanding
 from holdfast_sidecar.store.protocol import CURRENT, Section, View
-from holdfast_sidecar.story import name_cause, whom
 
 T = TypeVar("T")
 

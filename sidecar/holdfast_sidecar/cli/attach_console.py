@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from holdfast_sidecar.incidents.explain import sum_up, tell, whom
 from holdfast_sidecar.records.codec import decode
 from holdfast_sidecar.records.findings import Finding
 from holdfast_sidecar.records.formatting import span
 from holdfast_sidecar.records.plan import Incident
 from holdfast_sidecar.store.protocol import Section, View
-from holdfast_sidecar.story import tell, whom
-from holdfast_sidecar.summing_up import sum_up
 
 HINT_S = 60.0
 """Ranks claim their pages while torch is imported: a minute from a slow disk at worst."""

@@ -14,9 +14,7 @@ from holdfast.ending_processes import signal_handle
 from holdfast.owned import owned_file
 from holdfast.permit import NotPermitted
 from holdfast.removing import unlink
-from holdfast_sidecar.actions.outside_evidence import keep_outside_evidence
 from holdfast_sidecar.assembly import coordinate, open_desk
-from holdfast_sidecar.chronicle import Chronicle
 from holdfast_sidecar.cli.attach_console import Console
 from holdfast_sidecar.cli.attach_store import open_attached_store
 from holdfast_sidecar.cli.attach_watch import ENDINGS, Watched, leave_on_signal, say
@@ -26,8 +24,14 @@ from holdfast_sidecar.config.paths import NAME, places
 from holdfast_sidecar.config.settings import OVERSLEPT_S, BadInput
 from holdfast_sidecar.coordinator import Coordinator
 from holdfast_sidecar.deeds import have_all_kept
-from holdfast_sidecar.evidence_keeping import WAIT_S, EvidenceTries, KeptEvidence
 from holdfast_sidecar.first_look import Site, await_place
+from holdfast_sidecar.incidents.collect import (
+    WAIT_S,
+    EvidenceTries,
+    KeptEvidence,
+    keep_outside_evidence,
+)
+from holdfast_sidecar.incidents.storage import Chronicle
 from holdfast_sidecar.linux.probe_runner import ProbeRunner
 from holdfast_sidecar.linux.threads import start_thread
 from holdfast_sidecar.policy.attached import obeyed

@@ -21,7 +21,7 @@ from holdfast_sidecar.cli.settings_options import settings_options
 from holdfast_sidecar.cli.story_page import page, plain
 from holdfast_sidecar.config.loading import Effective
 from holdfast_sidecar.config.settings import BadInput
-from holdfast_sidecar.story import Story, tell
+from holdfast_sidecar.incidents.explain import Story, tell
 
 
 def _why_not_packed(story: Story) -> str:

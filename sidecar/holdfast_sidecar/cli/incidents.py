@@ -12,7 +12,7 @@ from holdfast_sidecar.cli.recollection import recall_all, remark
 from holdfast_sidecar.cli.settings_options import settings_options
 from holdfast_sidecar.cli.story_page import listing, plain
 from holdfast_sidecar.config.loading import Effective
-from holdfast_sidecar.story import tell
+from holdfast_sidecar.incidents.explain import tell
 
 
 @click.command()

@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from holdfast_sidecar.config.paths import find
-from holdfast_sidecar.evidence.aftermath import FIRST_ERROR
-from holdfast_sidecar.evidence.archive import SUFFIX
-from holdfast_sidecar.evidence.first_error import Failure, Sign, confidence, order
+from holdfast_sidecar.incidents.aftermath import FIRST_ERROR, SUFFIX
+from holdfast_sidecar.incidents.explain import Story
+from holdfast_sidecar.incidents.first_error import Failure, Sign, confidence, order
 from holdfast_sidecar.records.formatting import span
-from holdfast_sidecar.story import Story
 
 FAILURES_TOLD = 4
 """The first and what followed at once; the rest is in the files."""

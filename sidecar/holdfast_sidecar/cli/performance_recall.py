@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from holdfast_sidecar.chronicle import read_incidents
 from holdfast_sidecar.cli import store_away
 from holdfast_sidecar.cli.finding_the_job import FoundJob, find_job
 from holdfast_sidecar.cli.recollection import AWAY, from_memory, remember, remember_incidents
 from holdfast_sidecar.config.loading import Effective
 from holdfast_sidecar.config.paths import state_root
+from holdfast_sidecar.incidents.storage import read_incidents
 from holdfast_sidecar.job_record import JobRecord, losses_before, newest_ended, read_record
 from holdfast_sidecar.performance.summary import see
 from holdfast_sidecar.policy.cluster import parse_cluster

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import click
 
-from holdfast_sidecar.chronicle import newest_job, read_incidents
 from holdfast_sidecar.cli import store_away
 from holdfast_sidecar.cli.finding_the_job import (
     FoundJob,
@@ -22,12 +21,13 @@ from holdfast_sidecar.cli.finding_the_job import (
 from holdfast_sidecar.config.loading import Effective
 from holdfast_sidecar.config.paths import find, state_root
 from holdfast_sidecar.config.settings import BadInput
+from holdfast_sidecar.incidents.explain import Story
+from holdfast_sidecar.incidents.storage import newest_job, read_incidents
 from holdfast_sidecar.job_record import JobRecord, newest_ended, newest_record, read_record
 from holdfast_sidecar.policy.cluster import Cluster, parse_cluster
 from holdfast_sidecar.records.plan import TERMINAL, Incident, Plan
 from holdfast_sidecar.standing import exists, incidents
 from holdfast_sidecar.store.protocol import View
-from holdfast_sidecar.story import Story
 
 AWAY = (NoSuchJob, NoAnswer, store_away.CutOff)
 """Why the store tells nothing: what this machine kept is told then."""

@@ -7,14 +7,13 @@ import time
 from pathlib import Path
 from typing import Any
 
-from holdfast_sidecar.advice import advise
 from holdfast_sidecar.cli.columns import wrapped
 from holdfast_sidecar.cli.kept_here import bundles, failures, in_brief, tell_failures
 from holdfast_sidecar.cli.recollection import Recollection
 from holdfast_sidecar.cli.table import BAD, GOOD, paint, size, table
+from holdfast_sidecar.incidents.advice import advise
+from holdfast_sidecar.incidents.explain import Story, describe_decision, sum_up, tell, whom
 from holdfast_sidecar.records.formatting import span
-from holdfast_sidecar.story import Story, describe_decision, tell, whom
-from holdfast_sidecar.summing_up import sum_up
 
 
 def page(story: Story, kept: list[tuple[Path, int]], state: Path) -> str:

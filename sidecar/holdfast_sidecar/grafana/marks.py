@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
+from holdfast_sidecar.incidents.explain import Story, name_cause, sum_up, tell
 from holdfast_sidecar.records.plan import Incident
-from holdfast_sidecar.story import Story, name_cause, tell
-from holdfast_sidecar.summing_up import sum_up
 
 Json = dict[str, Any]
 

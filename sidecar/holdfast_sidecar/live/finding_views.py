@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from holdfast_sidecar.incidents.explain import whom
 from holdfast_sidecar.live.view import FindingView
 from holdfast_sidecar.records.findings import Finding
-from holdfast_sidecar.story import whom
 
 SHOWN = 200
 """What has more to say than this has one trouble, not two hundred."""

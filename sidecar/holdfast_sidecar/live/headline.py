@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from holdfast_sidecar.incidents.explain import UNDECIDED
 from holdfast_sidecar.live.scene import Scene
 from holdfast_sidecar.live.view import IncidentView
 from holdfast_sidecar.records import formatting
@@ -11,7 +12,6 @@ from holdfast_sidecar.records.findings import Finding, Kind
 from holdfast_sidecar.records.formatting import span
 from holdfast_sidecar.records.plan import Plan
 from holdfast_sidecar.standing import ills, is_doubt, is_worth_knowing
-from holdfast_sidecar.summing_up import UNDECIDED
 
 GREEN, YELLOW, RED, GREY = "green", "yellow", "red", "grey"
 

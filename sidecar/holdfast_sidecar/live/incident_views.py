@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from holdfast_sidecar.advice import advise
+from holdfast_sidecar.incidents.advice import advise
+from holdfast_sidecar.incidents.explain import Story, sum_up, tell
 from holdfast_sidecar.live.view import INCIDENTS, IncidentView
 from holdfast_sidecar.records.formatting import span
 from holdfast_sidecar.records.plan import Incident
-from holdfast_sidecar.story import Story, tell
-from holdfast_sidecar.summing_up import sum_up
 
 REASONS, EVIDENCE = 6, 300
 """Reasons that are told, and characters of each: a traceback belongs to `holdfast explain`."""

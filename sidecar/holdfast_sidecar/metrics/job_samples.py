@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
+from holdfast_sidecar.incidents.explain import lost_s
 from holdfast_sidecar.metrics.blame_samples import draw_blames
 from holdfast_sidecar.metrics.checkpoint_samples import draw_checkpoints
 from holdfast_sidecar.performance.goodput.metrics import draw_goodput, draw_reliability
@@ -17,7 +18,6 @@ from holdfast_sidecar.records.metric import Sample, Told
 from holdfast_sidecar.records.plan import WITHHELD, Incident, Plan
 from holdfast_sidecar.records.reports import RankReport
 from holdfast_sidecar.standing import attached_plan
-from holdfast_sidecar.story import lost_s
 
 STATES = ("running", "evidence", "ended", "done", "stopped")
 

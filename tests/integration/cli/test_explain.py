@@ -1,9 +1,9 @@
 import dataclasses
 import json
 
-from holdfast_sidecar.chronicle import Chronicle
 from holdfast_sidecar.config.paths import places
 from holdfast_sidecar.config.settings import PathSettings
+from holdfast_sidecar.incidents.storage import Chronicle
 from holdfast_sidecar.job_record import JobRecord
 from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.records.plan import Incident

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from holdfast_sidecar.chronicle import Chronicle
 from holdfast_sidecar.cli.finding_the_job import FoundJob
 from holdfast_sidecar.cli.main import cli
 from holdfast_sidecar.config.paths import Places
+from holdfast_sidecar.incidents.storage import Chronicle
 from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.records.plan import Incident, Plan
 from holdfast_sidecar.store.memory_store import MemoryServer, MemoryStore

@@ -5,9 +5,9 @@ import json
 from pathlib import Path
 
 from holdfast_sidecar.cli.kept_here import bundles, failures, in_brief, tell_failures
-from holdfast_sidecar.evidence.first_error import Sign
+from holdfast_sidecar.incidents.explain import tell
+from holdfast_sidecar.incidents.first_error import Sign
 from holdfast_sidecar.records.plan import Incident
-from holdfast_sidecar.story import tell
 
 LOST_PEER = "RuntimeError: Connection closed by peer"
 

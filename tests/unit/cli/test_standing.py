@@ -9,6 +9,7 @@ from tests.unit.records import slow_job
 from holdfast_sidecar.cli.nodes import words
 from holdfast_sidecar.cli.standing_page import page
 from holdfast_sidecar.config.settings import PolicySettings
+from holdfast_sidecar.incidents.explain import tell
 from holdfast_sidecar.node_lines import node_lines
 from holdfast_sidecar.policy.start import story
 from holdfast_sidecar.records.checkpoint import SnapshotOrder, SnapshotReport
@@ -20,7 +21,6 @@ from holdfast_sidecar.records.reports import AgentReport, NodeReport, RankReport
 from holdfast_sidecar.records.steps import Change
 from holdfast_sidecar.standing import Standing, has_ended, is_settled, judge
 from holdfast_sidecar.store.protocol import Lease, Section, View
-from holdfast_sidecar.story import tell
 
 RANK = RankReport(0, 0, 1, 5, "forward", 0.0, 0.1, 0.1)
 FINDING = Finding(Kind.HANG, "a", 0.0, 0.9, [0])

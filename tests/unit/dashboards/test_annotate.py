@@ -8,7 +8,7 @@ from click.testing import Result
 from tests.extras import package
 from tests.grafana_server import FakeGrafana
 
-from holdfast_sidecar.chronicle import RECORD
+from holdfast_sidecar.incidents.storage import RECORD
 from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.records.plan import Incident
 

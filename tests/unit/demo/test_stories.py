@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from holdfast_sidecar.chronicle import Chronicle
 from holdfast_sidecar.cli.demo import page
 from holdfast_sidecar.config.paths import Places
 from holdfast_sidecar.demo import programs
 from holdfast_sidecar.demo.outcome import Outcome, Story, Verdict
 from holdfast_sidecar.demo.stories import read_stories
 from holdfast_sidecar.demo.workspace import Workspace, write_settings
+from holdfast_sidecar.incidents.storage import Chronicle
 from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.records.plan import Incident
 

@@ -20,7 +20,6 @@ from tests.unit.ranks.scene import record
 from holdfast.page import Phase, Word
 from holdfast_sidecar import loop as loop_module
 from holdfast_sidecar.checkpoint.replication.fetch import PeerCounts
-from holdfast_sidecar.chronicle import Chronicle, read_incidents
 from holdfast_sidecar.components.gpu.component import GpuWatch
 from holdfast_sidecar.components.gpu.ownership import Company
 from holdfast_sidecar.components.gpu.readings import Gpu, GpuReading
@@ -31,8 +30,9 @@ from holdfast_sidecar.components.xid.events import GpuEvents, XidEvent
 from holdfast_sidecar.config.paths import Places
 from holdfast_sidecar.config.settings import Settings
 from holdfast_sidecar.deeds import Deeds
-from holdfast_sidecar.evidence_keeping import EvidenceKeeping
 from holdfast_sidecar.farewell import Farewell
+from holdfast_sidecar.incidents.collect import EvidenceKeeping
+from holdfast_sidecar.incidents.storage import Chronicle, read_incidents
 from holdfast_sidecar.job_record import read_record
 from holdfast_sidecar.linux.kmsg import KernelLog, KernelReading, KernelRecord
 from holdfast_sidecar.linux.probe_runner import ProbeRunner

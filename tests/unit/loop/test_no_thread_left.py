@@ -22,8 +22,8 @@ from holdfast_sidecar.components.gpu.nvml.process import Alarm
 from holdfast_sidecar.components.network.round_trip import Exchange
 from holdfast_sidecar.config.paths import Places
 from holdfast_sidecar.config.settings import BadInput
-from holdfast_sidecar.evidence_keeping import EvidenceKeeping
 from holdfast_sidecar.fence import Fence, FenceFile, read_fence
+from holdfast_sidecar.incidents.collect import EvidenceKeeping
 from holdfast_sidecar.launcher import attempt_store
 from holdfast_sidecar.launcher.plan_watch import PlanWatch
 from holdfast_sidecar.launcher.reporting import Reporter

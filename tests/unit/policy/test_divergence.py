@@ -16,6 +16,7 @@ from holdfast_sidecar.config.settings import (
     NumbersSettings,
     Settings,
 )
+from holdfast_sidecar.incidents.explain import sum_up, tell
 from holdfast_sidecar.policy.budget import EXIT_DO_NOT_REQUEUE
 from holdfast_sidecar.policy.cluster import Cluster, parse_cluster
 from holdfast_sidecar.policy.numbers import (
@@ -29,8 +30,6 @@ from holdfast_sidecar.records.checkpoint import LedgerEntry
 from holdfast_sidecar.records.plan import LEFT_ALONE, BatchSkip, Incident, Member, Plan
 from holdfast_sidecar.records.reports import NodeReport, RankReport
 from holdfast_sidecar.store.memory_store import MemoryStore
-from holdfast_sidecar.story import tell
-from holdfast_sidecar.summing_up import sum_up
 
 SETTINGS = Settings(
     checkpoint=CheckpointSettings(dir="/c"),

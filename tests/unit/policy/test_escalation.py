@@ -9,6 +9,7 @@ import pytest
 from tests.unit.decisions.simulated_job import SimulatedJob
 
 from holdfast_sidecar.config.settings import ModeSettings, PolicySettings, Settings
+from holdfast_sidecar.incidents.explain import tell
 from holdfast_sidecar.policy.blame import is_of_script
 from holdfast_sidecar.policy.budget import EXIT_DO_NOT_REQUEUE, WITHOUT_NODE, held_against
 from holdfast_sidecar.policy.cluster import Cluster
@@ -17,7 +18,6 @@ from holdfast_sidecar.policy.restart import JITTER, ROLL_BACK, find_way, is_stuc
 from holdfast_sidecar.records.checkpoint import LedgerEntry
 from holdfast_sidecar.records.plan import Incident, Member, Plan
 from holdfast_sidecar.records.reports import AgentReport, Exit
-from holdfast_sidecar.story import tell
 
 NOW = 5000.0
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import pytest
 
 from holdfast_sidecar.config.settings import Settings
+from holdfast_sidecar.incidents.explain import tell
 from holdfast_sidecar.policy.cluster import Cluster
 from holdfast_sidecar.policy.outcome import Circumstances
 from holdfast_sidecar.policy.reconcile import decide
@@ -14,7 +15,6 @@ from holdfast_sidecar.records.codec import decode, encode
 from holdfast_sidecar.records.plan import Incident, Member, Plan
 from holdfast_sidecar.records.reports import AgentReport, NodeReport, RankReport
 from holdfast_sidecar.store.protocol import Section
-from holdfast_sidecar.story import tell
 
 MEMBERS = [Member("a", "ia", 0, 0, 2), Member("b", "ib", 1, 2, 2)]
 ENDED = Plan(3, 7, "ended", MEMBERS, 4, incident="i", cause="crash")

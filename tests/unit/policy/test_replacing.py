@@ -10,6 +10,7 @@ from tests.unit.decisions.simulated_job import SimulatedJob
 from tests.unit.records.slow_job import slow
 
 from holdfast_sidecar.config.settings import ModeSettings, PolicySettings
+from holdfast_sidecar.incidents.explain import sum_up, tell
 from holdfast_sidecar.policy import replacement
 from holdfast_sidecar.policy.budget import WITHOUT_NODE
 from holdfast_sidecar.policy.cluster import Cluster
@@ -21,8 +22,6 @@ from holdfast_sidecar.records.reports import GateVerdict
 from holdfast_sidecar.records.steps import Cause, Slowness, SlowStanding
 from holdfast_sidecar.standing import judge
 from holdfast_sidecar.store.memory_store import MemoryStore
-from holdfast_sidecar.story import tell
-from holdfast_sidecar.summing_up import sum_up
 
 SLOW = slow(
     2,

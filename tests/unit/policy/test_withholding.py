@@ -8,6 +8,7 @@ import pytest
 from tests.unit.decisions.simulated_job import SimulatedJob
 
 from holdfast_sidecar.config.settings import ModeSettings, Settings, SidecarSettings
+from holdfast_sidecar.incidents.explain import tell
 from holdfast_sidecar.policy import modes
 from holdfast_sidecar.policy.checkpoint_schedule import work_out
 from holdfast_sidecar.policy.cluster import Cluster, parse_cluster
@@ -19,7 +20,6 @@ from holdfast_sidecar.records.plan import Incident, Member, Plan
 from holdfast_sidecar.records.reports import NodeReport, RankReport
 from holdfast_sidecar.standing import judge
 from holdfast_sidecar.store.memory_store import MemoryStore
-from holdfast_sidecar.story import tell
 
 
 def started(tmp_path: Path, **options: object) -> SimulatedJob:

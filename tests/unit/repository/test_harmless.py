@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from holdfast import switches
-from holdfast_sidecar import story
 from holdfast_sidecar.config.settings import Settings
 from holdfast_sidecar.examination.gpus import UNTRIED
+from holdfast_sidecar.incidents import explain
 from holdfast_sidecar.launcher.arguments import make_parser
 from holdfast_sidecar.metrics.sidecar_samples import ACTIONS
 from holdfast_sidecar.policy.budget import ENDED_BY_US, PLANNED
@@ -199,7 +199,7 @@ def first_column(document: str, title: str) -> list[str]:
 
 
 def test_every_cause_of_an_attempts_end_has_one_row() -> None:
-    causes = {*story._CAUSES, *PLANNED, *ENDED_BY_US, *OF_CAUSE} - {"quarantine"}
+    causes = {*explain._CAUSES, *PLANNED, *ENDED_BY_US, *OF_CAUSE} - {"quarantine"}
     assert sorted(first_column("harmless.md", "For each cause of an attempt's end")) == sorted(
         causes
     )

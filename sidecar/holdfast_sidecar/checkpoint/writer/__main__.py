@@ -1,4 +1,4 @@
-"""`python -m holdfast_sidecar.checkpoint.writer`: answers a sidecar's questions about storage on its pipes.
+"""`python -m holdfast_sidecar.checkpoint.writer`: answers a sidecar's questions about storage.
 
 It dies with the sidecar, leaves by itself when nobody has asked for a while, and writes what is
 long in a thread that gives way to everyone else on the machine.

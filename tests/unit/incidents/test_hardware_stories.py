@@ -6,11 +6,10 @@ from typing import Any
 
 import pytest
 
-from holdfast_sidecar.advice import advise
+from holdfast_sidecar.incidents.advice import advise
+from holdfast_sidecar.incidents.explain import Story, sum_up, tell
 from holdfast_sidecar.policy.hardware import STILL_RAN
 from holdfast_sidecar.records.plan import Incident
-from holdfast_sidecar.story import Story, tell
-from holdfast_sidecar.summing_up import sum_up
 
 XID_79 = "xid 79 on 0000:17:00.0, GPU GPU-1, rank 3: its node needs a reboot"
 

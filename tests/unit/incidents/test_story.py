@@ -1,5 +1,5 @@
+from holdfast_sidecar.incidents.explain import tell, whom
 from holdfast_sidecar.records.plan import NEVER_SEEN, Incident
-from holdfast_sidecar.story import tell, whom
 
 
 def chapters(**given: object) -> list[str]:

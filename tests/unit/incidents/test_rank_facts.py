@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.unit.pretend_pages import write_page
 
-from holdfast_sidecar.evidence.rank_facts import RankFacts, RankFactsMemory, read_rank_facts
+from holdfast_sidecar.incidents.rank_facts import RankFacts, RankFactsMemory, read_rank_facts
 from holdfast_sidecar.ranks.page import Pages
 
 UP_AND_WAITING = "import sys; print('up', file=sys.stderr, flush=True); input()"

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast_sidecar.actions.outside_evidence import keep_outside_evidence
+from holdfast_sidecar.incidents.collect import keep_outside_evidence
 from holdfast_sidecar.ranks.stacks import find_spy
 from holdfast_sidecar.ranks.unhooked import OutsideLook, OutsideRank
 

@@ -15,10 +15,9 @@ from tests.unit.ranks.scene import record
 
 from holdfast import page
 from holdfast.page import PAGE_SIZE, STACKS_SIGNAL
-from holdfast_sidecar.actions.evidence import Request, clean_page, keep_evidence
 from holdfast_sidecar.config.redaction import REDACTED, Redaction, secrets_among
-from holdfast_sidecar.evidence.kept import is_kept
-from holdfast_sidecar.evidence.rank_facts import RankFacts
+from holdfast_sidecar.incidents.collect import Request, clean_page, keep_evidence
+from holdfast_sidecar.incidents.rank_facts import RankFacts, is_kept
 from holdfast_sidecar.ranks.page import Pages, RankPage
 from holdfast_sidecar.ranks.stacks import can_answer
 

@@ -14,8 +14,8 @@ from holdfast_sidecar.components.network.readings import NetworkReading
 from holdfast_sidecar.config.paths import Places
 from holdfast_sidecar.config.redaction import REDACTED, Redaction
 from holdfast_sidecar.config.settings import EvidenceSettings, RedisSettings, Settings
-from holdfast_sidecar.evidence.aftermath import BEFORE_S, Scene, keep_aftermath, with_exits
-from holdfast_sidecar.evidence.rank_facts import Output, RankFacts
+from holdfast_sidecar.incidents.aftermath import BEFORE_S, Scene, keep_aftermath, with_exits
+from holdfast_sidecar.incidents.rank_facts import Output, RankFacts
 from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.records.plan import Plan
 from holdfast_sidecar.records.reports import AgentReport, Exit, NodeReport, RankReport

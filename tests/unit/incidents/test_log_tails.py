@@ -3,7 +3,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from holdfast_sidecar.evidence.log_tails import read_tail
+from holdfast_sidecar.incidents.first_error import read_tail
 
 
 def test_the_tail_begins_with_a_whole_line(tmp_path: Path) -> None:

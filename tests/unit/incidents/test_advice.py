@@ -2,9 +2,9 @@ from typing import Any
 
 import pytest
 
-from holdfast_sidecar.advice import advise
+from holdfast_sidecar.incidents.advice import advise
+from holdfast_sidecar.incidents.explain import tell
 from holdfast_sidecar.records.plan import Incident
-from holdfast_sidecar.story import tell
 
 OVER = {"decided": "restart", "recovered_unix_s": 12.0, "step_resumed": 4}
 

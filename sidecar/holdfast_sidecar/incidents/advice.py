@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
+from holdfast_sidecar.incidents.explain import WITHOUT, Story
 from holdfast_sidecar.policy.blame import LEFT, OF_A_MISMATCH
 from holdfast_sidecar.policy.checkpoint_choice import ABOUT_NUMBERS
 from holdfast_sidecar.policy.hardware import NO_MACHINE, OF_HARDWARE, SPARED
@@ -12,7 +13,6 @@ from holdfast_sidecar.policy.modes import setting_of
 from holdfast_sidecar.policy.numbers import NO_DIRECTORY
 from holdfast_sidecar.policy.replacement import STRAGGLER
 from holdfast_sidecar.records.plan import LEFT_ALONE
-from holdfast_sidecar.story import WITHOUT, Story
 
 OUT_OF_MEMORY = re.compile(r"\bOOM\b|out of memory|oom[-_ ]kill", re.IGNORECASE)
 

@@ -2,9 +2,8 @@ from typing import Any
 
 import pytest
 
+from holdfast_sidecar.incidents.explain import sum_up, tell
 from holdfast_sidecar.records.plan import Incident
-from holdfast_sidecar.story import tell
-from holdfast_sidecar.summing_up import sum_up
 
 
 def incident(cause: str, **given: Any) -> Incident:

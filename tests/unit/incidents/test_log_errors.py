@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from holdfast_sidecar.evidence.log_errors import ERRORS_KEPT, Source, find_errors, read_time
+from holdfast_sidecar.incidents.first_error import ERRORS_KEPT, Source, find_errors, read_time
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC).timestamp()
 

@@ -1,14 +1,17 @@
 """What keeps after the end of an attempt, written beside what was kept before it: the decision and
-its reasons, the machine, the kernel's lines, the ends of logs, versions, and who failed first."""
+its reasons, the machine, the kernel's lines, the ends of logs, versions, and who failed first.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 import os
 import platform
 import socket
 import sys
+import tarfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib import metadata
@@ -20,27 +23,82 @@ from holdfast_sidecar.components.machine import MachineReading
 from holdfast_sidecar.config.paths import Places
 from holdfast_sidecar.config.redaction import Redaction
 from holdfast_sidecar.config.settings import Settings
-from holdfast_sidecar.evidence import archive
-from holdfast_sidecar.evidence.first_error import (
+from holdfast_sidecar.incidents.first_error import (
     OWN,
     Sign,
+    Source,
     confidence,
+    find_errors,
     order,
+    read_tail,
     sign_of_exit,
     sign_of_leaver,
     sign_of_line,
     sign_of_report,
     sign_of_words,
 )
-from holdfast_sidecar.evidence.kept import write_file
-from holdfast_sidecar.evidence.log_errors import Source, find_errors
-from holdfast_sidecar.evidence.log_tails import read_tail
-from holdfast_sidecar.evidence.rank_facts import Output, RankFacts
+from holdfast_sidecar.incidents.rank_facts import Output, RankFacts, write_file
 from holdfast_sidecar.policy.blame import find_culprit
 from holdfast_sidecar.policy.budget import ENDED_BY_US
 from holdfast_sidecar.records.codec import decode
 from holdfast_sidecar.records.plan import Plan
 from holdfast_sidecar.records.reports import AgentReport, NodeReport
+
+# A bundle: everything that one node kept of an incident in one file, with an index of it.
+
+INDEX = "bundle.json"
+SUFFIX = ".tar.gz"
+TEMPORARY = ".new"
+
+
+def archive_of(directory: Path) -> Path:
+    """Where the evidence in this directory is packed."""
+    return directory.with_name(directory.name + SUFFIX)
+
+
+def pack(directory: Path, facts: Mapping[str, Any]) -> Path:
+    """Write the index, last of all files, then the archive beside the directory. Raises OSError."""
+    files = _files(directory)
+    index = {
+        **facts,
+        "files": {
+            path.name: {
+                "size": path.stat().st_size,
+                "sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
+            }
+            for path in files
+        },
+    }
+    write_file(directory / INDEX, json.dumps(index, indent=1).encode())
+    archive = archive_of(directory)
+    temporary = archive.with_name(archive.name + TEMPORARY)
+    with tarfile.open(temporary, "w:gz", compresslevel=6) as tar:
+        for path in (directory / INDEX, *files):
+            tar.add(path, f"{directory.name}/{path.name}", recursive=False, filter=_anonymous)
+    temporary.chmod(0o600)
+    temporary.replace(archive)
+    return archive
+
+
+def size_bytes(directory: Path) -> int:
+    """What lies in the directory."""
+    return sum(path.stat().st_size for path in _files(directory))
+
+
+def _files(directory: Path) -> list[Path]:
+    return [
+        path
+        for path in sorted(directory.iterdir())
+        if path.is_file() and path.name != INDEX and path.suffix != TEMPORARY
+    ]
+
+
+def _anonymous(member: tarfile.TarInfo) -> tarfile.TarInfo:
+    """Whoever gets the bundle need not learn who has which number on this machine."""
+    member.uid = member.gid = 0
+    member.uname = member.gname = ""
+    return member
+
 
 DONE = "aftermath.json"
 """Written last of these files: what it took, and what was left out."""
@@ -108,7 +166,7 @@ def keep_aftermath(
     if (directory / DONE).exists():
         return False
     make_closed(directory)
-    room = _Room(directory, scene.settings.evidence.most_bytes - archive.size_bytes(directory))
+    room = _Room(directory, scene.settings.evidence.most_bytes - size_bytes(directory))
     clean = scene.redaction.plain
     room.write("decision.json", _json(clean(_decision(scene))))
     room.write("machine.json", _json(clean(_machine(scene.machine))))

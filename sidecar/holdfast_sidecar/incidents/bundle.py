@@ -17,18 +17,19 @@ from holdfast_sidecar import __version__
 from holdfast_sidecar.components.machine import MachineReading
 from holdfast_sidecar.config.paths import NAME, Places
 from holdfast_sidecar.config.settings import Settings
-from holdfast_sidecar.evidence.aftermath import (
+from holdfast_sidecar.incidents.aftermath import (
     DONE,
     ReadKernelLines,
     Scene,
+    archive_of,
     keep_aftermath,
+    pack,
     with_exits,
 )
-from holdfast_sidecar.evidence.archive import archive_of, pack
-from holdfast_sidecar.evidence_keeping import EvidenceKeeping
+from holdfast_sidecar.incidents.collect import EvidenceKeeping
+from holdfast_sidecar.incidents.kernel_lines import read_kernel_lines
 from holdfast_sidecar.linux.threads import start_thread
 from holdfast_sidecar.policy.budget import PLANNED
-from holdfast_sidecar.probes.kernel_lines import read_kernel_lines
 from holdfast_sidecar.ranks.ending import ActionRunner
 from holdfast_sidecar.ranks.page import RankPage
 from holdfast_sidecar.records.codec import decode

@@ -2,8 +2,8 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
-from holdfast_sidecar.chronicle import Chronicle, newest_job, read_incidents
 from holdfast_sidecar.config.paths import Places
+from holdfast_sidecar.incidents.storage import Chronicle, newest_job, read_incidents
 from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.records.plan import Incident
 

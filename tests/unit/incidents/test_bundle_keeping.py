@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 from tests.unit.pretend_pages import NOBODY, write_page
 
-from holdfast_sidecar.bundle_keeping import BundleKeeping
 from holdfast_sidecar.components.gpu.readings import GpuReading
 from holdfast_sidecar.components.host.readings import HostReading
 from holdfast_sidecar.components.machine import MachineReading
 from holdfast_sidecar.components.network.readings import NetworkReading
 from holdfast_sidecar.config.paths import Places
 from holdfast_sidecar.config.settings import Settings
-from holdfast_sidecar.evidence.archive import archive_of
-from holdfast_sidecar.evidence_keeping import EvidenceKeeping
+from holdfast_sidecar.incidents.aftermath import archive_of
+from holdfast_sidecar.incidents.bundle import BundleKeeping
+from holdfast_sidecar.incidents.collect import EvidenceKeeping
 from holdfast_sidecar.ranks.ending import ActionRunner
 from holdfast_sidecar.ranks.page import Pages
 from holdfast_sidecar.records.codec import encode

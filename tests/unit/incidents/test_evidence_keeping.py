@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from holdfast_sidecar.actions.evidence import Request
 from holdfast_sidecar.config.paths import Places
 from holdfast_sidecar.config.settings import EvidenceSettings
-from holdfast_sidecar.evidence.kept import Kept, write_kept
-from holdfast_sidecar.evidence_keeping import PAUSES_S, EvidenceKeeping
+from holdfast_sidecar.incidents.collect import PAUSES_S, EvidenceKeeping, Request
+from holdfast_sidecar.incidents.rank_facts import Kept, write_kept
 from holdfast_sidecar.ranks.ending import ActionRunner
 from holdfast_sidecar.records.plan import Plan
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
-from holdfast_sidecar.evidence.first_error import (
+from holdfast_sidecar.incidents.first_error import (
+    LogError,
     Sign,
     confidence,
     order,
@@ -8,7 +9,6 @@ from holdfast_sidecar.evidence.first_error import (
     sign_of_line,
     sign_of_words,
 )
-from holdfast_sidecar.evidence.log_errors import LogError
 from holdfast_sidecar.records.reports import Exit
 
 ABORTED = "Fatal Python error: Aborted"

@@ -7,7 +7,7 @@ import pytest
 
 from holdfast_sidecar.config.paths import Places
 from holdfast_sidecar.config.settings import EvidenceSettings
-from holdfast_sidecar.remains import DAY_S, Remains, remove_old_remains, superfluous
+from holdfast_sidecar.incidents.storage import DAY_S, Remains, remove_old_remains, superfluous
 
 NOW = 1000 * DAY_S
 
