@@ -29,15 +29,15 @@ from holdfast_sidecar.components.network.round_trip import Echo, NodeEcho
 from holdfast_sidecar.components.network.tcp import TcpProbe
 from holdfast_sidecar.components.xid.component import XidAttention
 from holdfast_sidecar.config.redaction import own_secrets
-from holdfast_sidecar.coordinator import Coordinator, NodeIdentity, RoundTripWitness
+from holdfast_sidecar.controller.coordinator import Coordinator, NodeIdentity, RoundTripWitness
+from holdfast_sidecar.controller.fence import FenceFile
+from holdfast_sidecar.controller.leader import Leadership
 from holdfast_sidecar.deeds import Deeds
 from holdfast_sidecar.farewell import Farewell
-from holdfast_sidecar.fence import FenceFile
 from holdfast_sidecar.first_look import Site
 from holdfast_sidecar.incidents.collect import EvidenceKeeping
 from holdfast_sidecar.incidents.storage import Chronicle
 from holdfast_sidecar.job_record import read_requeues
-from holdfast_sidecar.leadership import Leadership
 from holdfast_sidecar.linux import oom
 from holdfast_sidecar.linux.files import KernelTrees, read_boot
 from holdfast_sidecar.linux.kmsg import KernelLog

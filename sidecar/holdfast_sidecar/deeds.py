@@ -7,9 +7,9 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
-from holdfast_sidecar.actions.node_hooks import NodeHooks
 from holdfast_sidecar.config.paths import NAME, Places
 from holdfast_sidecar.config.settings import Settings
+from holdfast_sidecar.controller.node_hooks import NodeHooks
 from holdfast_sidecar.incidents.bundle import BundleKeeping
 from holdfast_sidecar.incidents.collect import EvidenceKeeping
 from holdfast_sidecar.incidents.kernel_lines import read_kernel_lines

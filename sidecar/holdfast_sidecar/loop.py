@@ -24,11 +24,11 @@ from holdfast_sidecar.components.machine import MachineProbes, MachineReading
 from holdfast_sidecar.components.network.checks import told_only
 from holdfast_sidecar.components.network.round_trip import Echo, NoEcho, life_of
 from holdfast_sidecar.config.settings import Settings
+from holdfast_sidecar.controller.fence import HeartbeatTimes
 from holdfast_sidecar.deeds import Deeds
 from holdfast_sidecar.detectors.judgement import judge_machine, judge_ranks
 from holdfast_sidecar.detectors.onset import keep_onsets, newly_found, no_longer_found
 from holdfast_sidecar.farewell import Farewell
-from holdfast_sidecar.heartbeat_times import HeartbeatTimes
 from holdfast_sidecar.linux.probe_runner import ProbeRunner
 from holdfast_sidecar.parting import Parting
 from holdfast_sidecar.performance.stragglers.component import OwnNode, SlownessAttention

@@ -22,7 +22,7 @@ from holdfast_sidecar.components.gpu.nvml.probe import open_gpu_probe
 from holdfast_sidecar.components.gpu.ownership import busy_by_pid
 from holdfast_sidecar.config.paths import NAME, places
 from holdfast_sidecar.config.settings import OVERSLEPT_S, BadInput
-from holdfast_sidecar.coordinator import Coordinator
+from holdfast_sidecar.controller.coordinator import Coordinator
 from holdfast_sidecar.deeds import have_all_kept
 from holdfast_sidecar.first_look import Site, await_place
 from holdfast_sidecar.incidents.collect import (

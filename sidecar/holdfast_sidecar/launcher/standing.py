@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from enum import Enum
 
 from holdfast.environment import LAUNCH_ID
+from holdfast_sidecar.controller.fence import Stopwatch
 from holdfast_sidecar.launcher.launch_identity import differing_parts
 from holdfast_sidecar.policy.quarantine import find
 from holdfast_sidecar.records.plan import TERMINAL, Member, Plan
 from holdfast_sidecar.records.reports import AgentReport, GateVerdict
-from holdfast_sidecar.stopwatch import Stopwatch
 
 LIVE = ("running", "evidence")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
-from holdfast_sidecar.checkpoint_outcomes import OUTCOMES, TRIGGERS
+from holdfast_sidecar.controller.checkpointing import OUTCOMES, TRIGGERS
 from holdfast_sidecar.picture import Picture
 from holdfast_sidecar.policy.checkpoint_schedule import target_s, work_out
 from holdfast_sidecar.policy.cluster import Cluster

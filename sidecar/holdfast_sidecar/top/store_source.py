@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from holdfast_sidecar.heartbeat_times import HeartbeatTimes
+from holdfast_sidecar.controller.fence import HeartbeatTimes
 from holdfast_sidecar.live.gathering import of_store
 from holdfast_sidecar.live.packing import pack, unpack
 from holdfast_sidecar.live.silence import PATIENCE_S

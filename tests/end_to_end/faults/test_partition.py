@@ -23,7 +23,7 @@ from tests.two_networks import INTERFACE, TwoNetworks, two_networks
 
 from holdfast.page import Word, parse_words
 from holdfast_sidecar.config.paths import find
-from holdfast_sidecar.fence import read_fence
+from holdfast_sidecar.controller.fence import read_fence
 from holdfast_sidecar.ranks.page import open_page
 from holdfast_sidecar.records.plan import Incident
 

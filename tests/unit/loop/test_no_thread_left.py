@@ -13,7 +13,6 @@ from unittest.mock import Mock
 
 import pytest
 
-from holdfast_sidecar import fence as fence_module
 from holdfast_sidecar.checkpoint.replication import server as server_module
 from holdfast_sidecar.checkpoint.replication.fetch import Tally
 from holdfast_sidecar.checkpoint.replication.server import Hosting, PeerServer
@@ -22,7 +21,8 @@ from holdfast_sidecar.components.gpu.nvml.process import Alarm
 from holdfast_sidecar.components.network.round_trip import Exchange
 from holdfast_sidecar.config.paths import Places
 from holdfast_sidecar.config.settings import BadInput
-from holdfast_sidecar.fence import Fence, FenceFile, read_fence
+from holdfast_sidecar.controller import fence as fence_module
+from holdfast_sidecar.controller.fence import Fence, FenceFile, read_fence
 from holdfast_sidecar.incidents.collect import EvidenceKeeping
 from holdfast_sidecar.launcher import attempt_store
 from holdfast_sidecar.launcher.plan_watch import PlanWatch

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.unit.decisions.simulated_job import SimulatedJob
+from tests.unit.controller.simulated_job import SimulatedJob
 
 from holdfast_sidecar.policy.cluster import Cluster
 from holdfast_sidecar.records.codec import encode

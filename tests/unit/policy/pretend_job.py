@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tests.unit.decisions.simulated_job import SimulatedJob, SimulatedNode
+from tests.unit.controller.simulated_job import SimulatedJob, SimulatedNode
 from tests.unit.records.slow_job import line
 
 from holdfast_sidecar.policy.cluster import Cluster

@@ -6,10 +6,10 @@ import dataclasses
 from pathlib import Path
 
 import pytest
-from tests.unit.decisions.simulated_job import SimulatedJob
+from tests.unit.controller.simulated_job import SimulatedJob
 from tests.unit.metrics.picture import picture
 
-from holdfast_sidecar.checkpoint_outcomes import of_run, with_ended, with_skipped
+from holdfast_sidecar.controller.checkpointing import of_run, with_ended, with_skipped
 from holdfast_sidecar.metrics.catalogue import CATALOGUE
 from holdfast_sidecar.metrics.drawing import while_leading
 from holdfast_sidecar.metrics.job_samples import draw_job

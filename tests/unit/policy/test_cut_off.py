@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.unit.decisions.simulated_job import TICK_S
-from tests.unit.decisions.troubled_job import TroubledJob
+from tests.unit.controller.simulated_job import TICK_S
+from tests.unit.controller.troubled_job import TroubledJob
 
 from holdfast_sidecar.config.settings import PolicySettings
 from holdfast_sidecar.records.findings import Finding, Kind

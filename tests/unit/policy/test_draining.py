@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.unit.decisions.simulated_job import SimulatedJob
+from tests.unit.controller.simulated_job import SimulatedJob
 
 from holdfast_sidecar.records.reports import GateVerdict
 from holdfast_sidecar.store.memory_store import MemoryStore

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
-from tests.unit.decisions.simulated_job import SimulatedJob
+from tests.unit.controller.simulated_job import SimulatedJob
 from tests.unit.policy.ill_hardware import ill, members, started
 
 from holdfast_sidecar.records.findings import Finding, Kind, Remedy

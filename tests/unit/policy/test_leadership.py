@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from tests.unit.decisions.simulated_job import SimulatedJob
+from tests.unit.controller.simulated_job import SimulatedJob
 
 from holdfast_sidecar.checkpoint.ledger import NothingResumable
 from holdfast_sidecar.checkpoint.writer.client import Unanswered

@@ -6,8 +6,8 @@ import dataclasses
 from pathlib import Path
 
 import pytest
-from tests.unit.decisions.simulated_job import SimulatedJob
-from tests.unit.decisions.troubled_job import TroubledJob
+from tests.unit.controller.simulated_job import SimulatedJob
+from tests.unit.controller.troubled_job import TroubledJob
 
 from holdfast_sidecar.config.settings import RedisSettings
 from holdfast_sidecar.policy.blame import NO_MAJORITY, too_few_to_decide

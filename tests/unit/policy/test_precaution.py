@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.unit.decisions.simulated_job import SimulatedJob
-from tests.unit.decisions.test_leader import started
+from tests.unit.controller.simulated_job import SimulatedJob
+from tests.unit.controller.test_leader import started
 from tests.unit.policy.test_preemption import change_state
 
-from holdfast_sidecar.checkpoint_orders import REARMINGS
 from holdfast_sidecar.config.settings import CheckpointSettings
+from holdfast_sidecar.controller.checkpoint_orders import REARMINGS
 from holdfast_sidecar.policy.precaution import AGAIN_S, SHARED_S, Precautions, foretells
 from holdfast_sidecar.records.findings import Finding, Kind, Remedy
 

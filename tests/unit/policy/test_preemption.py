@@ -6,8 +6,8 @@ import dataclasses
 from pathlib import Path
 
 import pytest
-from tests.unit.decisions.simulated_job import SimulatedJob, SimulatedNode
-from tests.unit.decisions.test_leader import running, started
+from tests.unit.controller.simulated_job import SimulatedJob, SimulatedNode
+from tests.unit.controller.test_leader import running, started
 
 from holdfast_sidecar.config.settings import CheckpointSettings, PolicySettings
 from holdfast_sidecar.policy.preemption import LAST_S, patience_s

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.decisions.simulated_job import SimulatedJob
+from tests.unit.controller.simulated_job import SimulatedJob
 
 from holdfast_sidecar.checkpoint.writer.client import Unanswered
-from holdfast_sidecar.checkpoint_keeping import SLOW_S
 from holdfast_sidecar.config.settings import CheckpointSettings
+from holdfast_sidecar.controller.checkpointing import SLOW_S
 from holdfast_sidecar.policy import checkpoint_order
 from holdfast_sidecar.policy.checkpoint_order import Complete, Pending, Void
 from holdfast_sidecar.records.checkpoint import CheckpointOrder, FileFact, SavedPart, SnapshotReport

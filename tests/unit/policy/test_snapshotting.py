@@ -5,13 +5,13 @@ from dataclasses import replace
 import pytest
 
 from holdfast_sidecar.config.settings import Settings, SnapshotSettings
+from holdfast_sidecar.controller.snapshots import SnapshotKeeping
 from holdfast_sidecar.policy.checkpoint_schedule import decide_rhythm
 from holdfast_sidecar.policy.cluster import parse_cluster
 from holdfast_sidecar.records.checkpoint import SnapshotOrder, SnapshotReport
 from holdfast_sidecar.records.codec import decode, encode
 from holdfast_sidecar.records.plan import Member, Plan
 from holdfast_sidecar.records.reports import NodeReport, RankReport
-from holdfast_sidecar.snapshot_keeping import SnapshotKeeping
 from holdfast_sidecar.store.memory_store import MemoryServer, MemoryStore
 from holdfast_sidecar.store.protocol import CURRENT, Section
 

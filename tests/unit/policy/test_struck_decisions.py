@@ -8,8 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.unit.decisions.simulated_job import SimulatedJob
-from tests.unit.decisions.troubled_job import (
+from tests.unit.controller.simulated_job import SimulatedJob
+from tests.unit.controller.troubled_job import (
     Stroke,
     TroubledJob,
     answer_is_lost,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.unit.decisions.troubled_job import (
+from tests.unit.controller.troubled_job import (
     Stroke,
     TroubledJob,
     answer_is_lost,

@@ -6,7 +6,7 @@ import random
 from pathlib import Path
 
 import pytest
-from tests.unit.decisions.troubled_job import TroubledJob
+from tests.unit.controller.troubled_job import TroubledJob
 
 from holdfast_sidecar.config.settings import SnapshotSettings
 from holdfast_sidecar.policy.cluster import Cluster, Heartbeats, beats, parse_cluster

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.unit.decisions.simulated_job import SimulatedNode
+from tests.unit.controller.simulated_job import SimulatedNode
 from tests.unit.policy.pretend_job import ToldJob
 
 from holdfast_sidecar.performance.goodput import accounting

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.decisions.simulated_job import SimulatedJob
+from tests.unit.controller.simulated_job import SimulatedJob
 
 from holdfast_sidecar.config.settings import PolicySettings, Settings, StallSettings
 from holdfast_sidecar.policy import budget, requeue

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
-from tests.unit.decisions.simulated_job import STEP_S, SimulatedJob
+from tests.unit.controller.simulated_job import STEP_S, SimulatedJob
 
 from holdfast_sidecar.config.settings import CheckpointSettings
 from holdfast_sidecar.policy.cluster import parse_cluster

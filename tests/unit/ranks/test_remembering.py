@@ -12,7 +12,7 @@ from tests.unit.ranks.scene import history, look, moment, steps
 
 from holdfast.page import Flag, Record, RecordFlag, Word, float_bits
 from holdfast_sidecar.config.settings import Settings
-from holdfast_sidecar.heartbeat_times import KEPT_S, HeartbeatTimes
+from holdfast_sidecar.controller.fence import KEPT_S, HeartbeatTimes
 from holdfast_sidecar.ranks.observation import RECORDS_KEPT, Attention
 from holdfast_sidecar.ranks.probe import report_rank
 from holdfast_sidecar.records.codec import encode

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from tests.unit.policy.pretend_job import ToldJob, account_of
 
-from holdfast_sidecar import goodput_keeping
 from holdfast_sidecar.config.settings import PolicySettings
-from holdfast_sidecar.goodput_keeping import GoodputKeeping
+from holdfast_sidecar.controller import accounting
+from holdfast_sidecar.controller.accounting import GoodputKeeping
 from holdfast_sidecar.performance.goodput.accounting import Heard, Standing, next_turn
 from holdfast_sidecar.policy.cluster import Cluster
 from holdfast_sidecar.records.account import CLOSED, PENDING, Account, Category
@@ -249,7 +249,7 @@ def test_who_leads_again_does_not_take_the_time_of_others_for_its_own(
         told.append(heard.since_s)
         return next_turn(account, standing, cluster, heard)
 
-    monkeypatch.setattr(goodput_keeping, "next_turn", noting)
+    monkeypatch.setattr(accounting, "next_turn", noting)
     job = stepping(tmp_path)
     for _ in range(10):
         job.depose()

@@ -8,11 +8,13 @@ import logging
 import os
 import threading
 import time
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from holdfast.own_directory import make_closed
 from holdfast_sidecar.linux.threads import NONE_LEFT, start_thread
+from holdfast_sidecar.store.protocol import Section, View
 
 log = logging.getLogger(__name__)
 
@@ -111,3 +113,73 @@ def read_fence(path: Path) -> Fence:
         return Fence(int(value["attempt"]), int(value["epoch"]))
     except (OSError, ValueError, KeyError, TypeError):
         return Fence()
+
+
+# How long something has been so, and what time it is: neither by a clock that may be set.
+
+
+class Stopwatch:
+    """How long something has been so: starts again when its key changes."""
+
+    def __init__(self) -> None:
+        self._started: dict[str, tuple[str, float]] = {}
+
+    def elapsed(self, name: str, key: str, now: float) -> float:
+        """Seconds since `name` first had this key. An empty key stops the watch."""
+        if not key:
+            self._started.pop(name, None)
+            return 0.0
+        if self._started.get(name, ("", 0.0))[0] != key:
+            self._started[name] = (key, now)
+        return now - self._started[name][1]
+
+
+class SharedClock:
+    """A wall clock that all who lead share: the store's, read once, and carried on by this node's
+    monotonic clock. Whoever sets a node's clock moves no deadline."""
+
+    def __init__(self, ask: Callable[[], float]) -> None:
+        self._ask = ask
+        self._read_for: object = None
+        self._ahead_s = 0.0
+
+    def unix_s(self, occasion: object, now: float) -> float:
+        """The time at `now` (monotonic seconds); asks anew on each new occasion."""
+        if occasion != self._read_for:
+            self._ahead_s, self._read_for = self._ask() - now, occasion
+        return now + self._ahead_s
+
+
+# When each node's heartbeat was last seen to move, as wall clock time for the metrics page.
+#
+# Liveness is told by survivors: a dead node can't export its own death. What is done about it is
+# judged elsewhere, on a monotonic clock.
+
+KEPT_S = 3600.0
+"""A node whose report left the store, as when Redis came back empty: so long service discovery goes
+on listing it, and alerts know it as lost."""
+
+
+@dataclass
+class HeartbeatTimes:
+    """Remembers every node's newest heartbeat."""
+
+    _seen: dict[str, tuple[str, float]] = field(default_factory=dict)
+    """With the text that came then: each beat is in the text, so that it need not be parsed."""
+    _view: View | None = None
+
+    def seen(self, view: View | None, now_unix_s: float) -> dict[str, float]:
+        """Node -> when it was last seen to move; a node that left the store is forgotten
+        an hour after that."""
+        if view is not None and view is not self._view:
+            self._view = view
+            reports = view.section(Section.NODES)
+            self._seen = {
+                node: known
+                for node, known in self._seen.items()
+                if node in reports or now_unix_s - known[1] < KEPT_S
+            }
+            for node, text in reports.items():
+                if node not in self._seen or self._seen[node][0] != text:
+                    self._seen[node] = (text, now_unix_s)
+        return {node: at for node, (_, at) in self._seen.items()}

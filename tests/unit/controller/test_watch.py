@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from tests.unit.policy.pretend_job import PLAN
 
-from holdfast_sidecar.goodput_keeping import Watch
+from holdfast_sidecar.controller.accounting import Watch
 
 
 def watching() -> Watch:

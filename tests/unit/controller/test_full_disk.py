@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.unit.decisions.simulated_job import SimulatedJob
+from tests.unit.controller.simulated_job import SimulatedJob
 
-from holdfast_sidecar.fence import Fence, FenceFile
+from holdfast_sidecar.controller.fence import Fence, FenceFile
 from holdfast_sidecar.store.memory_store import MemoryStore
 
 

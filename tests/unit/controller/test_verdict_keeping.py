@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from holdfast_sidecar.checkpoint.writer.client import Unanswered
 from holdfast_sidecar.config.settings import CheckpointSettings
+from holdfast_sidecar.controller.checkpoint_orders import VerdictKeeping
 from holdfast_sidecar.policy.cluster import Cluster, parse_cluster
 from holdfast_sidecar.records.checkpoint import LedgerEntry
 from holdfast_sidecar.records.plan import Candidate, Plan
 from holdfast_sidecar.store.memory_store import MemoryServer, MemoryStore
 from holdfast_sidecar.store.protocol import Lease
-from holdfast_sidecar.verdict_keeping import VerdictKeeping
 
 LEFT = [Candidate("c", "/c/c", 50)]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.unit.decisions.simulated_job import SimulatedJob
+from tests.unit.controller.simulated_job import SimulatedJob
 
 from holdfast_sidecar.config.settings import PolicySettings
-from holdfast_sidecar.stopwatch import SharedClock
+from holdfast_sidecar.controller.fence import SharedClock
 from holdfast_sidecar.store.memory_store import MemoryStore
 
 HOUR_S = 3600.0

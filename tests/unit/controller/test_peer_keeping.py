@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from holdfast_sidecar.config.settings import Settings, SnapshotSettings
-from holdfast_sidecar.peer_keeping import PeerKeeping
+from holdfast_sidecar.controller.snapshots import PeerKeeping
 from holdfast_sidecar.policy.cluster import Cluster, parse_cluster
 from holdfast_sidecar.records.checkpoint import AttemptKey, PeerOrder, SnapshotOrder, SnapshotReport
 from holdfast_sidecar.records.codec import decode, encode

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from holdfast_sidecar.config.settings import Settings
+from holdfast_sidecar.controller.leader import REARMINGS, UNREAD_S, TraceKeeping
 from holdfast_sidecar.policy.cluster import parse_cluster
 from holdfast_sidecar.policy.tracing import TIMES_SHARE
 from holdfast_sidecar.records.checkpoint import TracedPart, TracedRank, TraceOrder
@@ -17,7 +18,6 @@ from holdfast_sidecar.records.plan import Member, Plan, Request
 from holdfast_sidecar.records.reports import NodeReport, RankReport
 from holdfast_sidecar.store.memory_store import MemoryServer, MemoryStore
 from holdfast_sidecar.store.protocol import CURRENT, Lease, Section
-from holdfast_sidecar.trace_keeping import REARMINGS, UNREAD_S, TraceKeeping
 
 SAVED = "saved"
 

@@ -16,8 +16,8 @@ from typing import Protocol, TypeVar
 
 from holdfast_sidecar import __version__
 from holdfast_sidecar.config.settings import Settings
-from holdfast_sidecar.fence import FenceFile
-from holdfast_sidecar.leadership import Leadership
+from holdfast_sidecar.controller.fence import FenceFile, SharedClock, Stopwatch
+from holdfast_sidecar.controller.leader import Leadership
 from holdfast_sidecar.linux.threads import start_thread
 from holdfast_sidecar.policy import modes
 from holdfast_sidecar.policy.attached import attached_run
@@ -65,7 +65,6 @@ from holdfast_sidecar.records.findings import Finding
 from holdfast_sidecar.records.plan import TERMINAL, Plan
 from holdfast_sidecar.records.reports import GateVerdict, LifeSign, NodeReport
 from holdfast_sidecar.records.steps import SlowStanding
-from holdfast_sidecar.stopwatch import SharedClock, Stopwatch
 from holdfast_sidecar.store.orders import LocalState, Orders
 from holdfast_sidecar.store.protocol import (
     ENDED_TTL_S,

@@ -24,9 +24,9 @@ from holdfast_sidecar.config.settings import (
     Settings,
     SidecarSettings,
 )
-from holdfast_sidecar.coordinator import Coordinator, NodeIdentity
-from holdfast_sidecar.fence import FenceFile
-from holdfast_sidecar.leadership import Leadership
+from holdfast_sidecar.controller.coordinator import Coordinator, NodeIdentity
+from holdfast_sidecar.controller.fence import FenceFile
+from holdfast_sidecar.controller.leader import Leadership
 from holdfast_sidecar.policy.cluster import parse_cluster
 from holdfast_sidecar.records.checkpoint import (
     CheckpointOrder,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from holdfast_sidecar.outlook import Outlook
+from holdfast_sidecar.controller.snapshots import Outlook
 from holdfast_sidecar.policy.cluster import Cluster
 from holdfast_sidecar.records.plan import Candidate
 from holdfast_sidecar.store.protocol import Lease

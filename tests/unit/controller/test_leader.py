@@ -7,10 +7,10 @@ import random
 from pathlib import Path
 
 import pytest
-from tests.unit.decisions.simulated_job import STEP_S, SimulatedJob
+from tests.unit.controller.simulated_job import STEP_S, SimulatedJob
 
-from holdfast_sidecar.checkpoint_orders import UNREAD
 from holdfast_sidecar.config.settings import PolicySettings
+from holdfast_sidecar.controller.checkpoint_orders import UNREAD
 from holdfast_sidecar.policy.cluster import parse_cluster
 from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.records.plan import Request

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.unit.decisions.simulated_job import SimulatedJob, SimulatedNode
+from tests.unit.controller.simulated_job import SimulatedJob, SimulatedNode
 
-from holdfast_sidecar.coordinator import Coordinator, NodeIdentity
-from holdfast_sidecar.fence import FenceFile
-from holdfast_sidecar.leadership import Leadership
+from holdfast_sidecar.controller.coordinator import Coordinator, NodeIdentity
+from holdfast_sidecar.controller.fence import FenceFile
+from holdfast_sidecar.controller.leader import Leadership
 from holdfast_sidecar.policy.cluster import parse_cluster
 from holdfast_sidecar.records.codec import decode
 from holdfast_sidecar.records.plan import Incident, Plan

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from holdfast_sidecar.config.settings import Settings, SidecarSettings
-from holdfast_sidecar.coordinator import Coordinator, NodeIdentity
-from holdfast_sidecar.fence import FenceFile
+from holdfast_sidecar.controller.coordinator import Coordinator, NodeIdentity
+from holdfast_sidecar.controller.fence import FenceFile
 from holdfast_sidecar.policy.election import HANDOVER_S
 from holdfast_sidecar.records.codec import decode, encode
 from holdfast_sidecar.records.plan import Plan

@@ -1,27 +1,63 @@
-"""The leader's peer copies: the attempt's key, who copies whose snapshots, one order after another.
-
-Round trips between sidecars are signed with the same key, so there is one without copies, too.
-
-Whom to pair and what became of an order is judged in `decisions.peering`.
-"""
+"""The leader's hand for snapshots: writes how often they shall be taken when that has changed."""
 
 from __future__ import annotations
 
 import dataclasses
 import logging
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
+from holdfast_sidecar.checkpoint.ledger import NothingResumable
+from holdfast_sidecar.checkpoint.writer.client import Unanswered
 from holdfast_sidecar.config.settings import Settings
+from holdfast_sidecar.controller.checkpoint_orders import Storage
+from holdfast_sidecar.controller.fence import Stopwatch
 from holdfast_sidecar.policy import checkpoint_order, checkpoint_schedule, replication
+from holdfast_sidecar.policy.checkpoint_schedule import decide_rhythm
 from holdfast_sidecar.policy.cluster import Cluster
-from holdfast_sidecar.records.checkpoint import AttemptKey, PeerOrder
+from holdfast_sidecar.records.checkpoint import AttemptKey, PeerOrder, SnapshotOrder
 from holdfast_sidecar.records.codec import encode
-from holdfast_sidecar.records.plan import Plan
-from holdfast_sidecar.stopwatch import Stopwatch
+from holdfast_sidecar.records.plan import Candidate, Plan
 from holdfast_sidecar.store.protocol import CURRENT, Lease, Section, Store
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class SnapshotKeeping:
+    """What a leading sidecar does about snapshots; asked once per exchange of a running plan."""
+
+    store: Store
+    settings: Settings
+
+    def keep(self, lease: Lease, cluster: Cluster, plan: Plan) -> None:
+        """Write the order that shall stand, unless it does already."""
+        order = decide_rhythm(
+            self.settings.snapshot,
+            plan,
+            cluster.nodes,
+            cluster.ranks(plan).values(),
+            cluster.snapshot,
+            lease.epoch,
+        )
+        if order is None:
+            return
+        if self.store.order(lease, Section.SNAPSHOT, CURRENT, encode(order), cluster.snapshot_text):
+            log.info("%s", _say(order))
+
+
+def _say(order: SnapshotOrder) -> str:
+    if order.every_steps == 0:
+        return f"no snapshots: {order.reason}"
+    return f"a snapshot every {f'{order.every_steps} steps' if order.every_steps > 1 else 'step'}"
+
+
+# The leader's peer copies: the attempt's key, who copies whose snapshots, one order after another.
+#
+# Round trips between sidecars are signed with the same key, so there is one without copies, too.
+#
+# Whom to pair and what became of an order is judged in `decisions.peering`.
 
 SECRET_BYTES = 32
 
@@ -171,3 +207,43 @@ def _every_steps(cluster: Cluster, plan: Plan) -> int:
 
 def _told(pulls: dict[str, str]) -> str:
     return ", ".join(f"{source} to {holder}" for source, holder in sorted(pulls.items())) or "none"
+
+
+# What the next attempt would resume from, looked up while the job is well.
+#
+# A restart from snapshots needs the checkpoints only as what comes after them, and shall not wait
+# until a writer has started and looked through storage for it.
+
+AGAIN_AFTER_S = 30.0
+"""Storage that is away is left alone for so long: nothing depends on this look."""
+
+
+class Outlook:
+    """A list of candidates that holds for as long as the ledger says the same."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        self._ledger: tuple[int, Mapping[str, str]] | None = None
+        self._looks = 0
+        self._found: list[Candidate] | None = None
+        self._not_before = float("-inf")
+
+    def keep(self, lease: Lease, cluster: Cluster, now: float) -> None:
+        """Look again if something has changed since. `now` is monotonic seconds."""
+        if self._ledger != (ledger := (lease.epoch, cluster.ledger_texts)):
+            # A question of its own: what was asked before may have been answered before, too.
+            self._looks += 1
+            self._ledger, self._found, self._not_before = ledger, None, float("-inf")
+        if self._found is not None or now < self._not_before:
+            return
+        try:
+            self._found = self._storage.candidates(f"ahead {lease.epoch} {self._looks}")
+        except Unanswered:
+            return
+        except (OSError, NothingResumable):
+            self._not_before = now + AGAIN_AFTER_S
+
+    def candidates(self, lease: Lease, cluster: Cluster) -> list[Candidate] | None:
+        """What was found, best first; None: nothing, or it may have changed since."""
+        is_current = self._ledger == (lease.epoch, cluster.ledger_texts)
+        return self._found if is_current else None

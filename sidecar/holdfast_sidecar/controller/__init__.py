@@ -1,0 +1,1 @@
+"""The leader's thread: election, one step of reconciliation, and carrying it out."""
