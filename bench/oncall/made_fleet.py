@@ -10,7 +10,7 @@ from bench.oncall.made_ranks import SLOT_BYTES, follow_ranks
 from holdfast_sidecar.checkpoint.replication.fetch import PeerCounts
 from holdfast_sidecar.components.health_check.checks import Fitness
 from holdfast_sidecar.config.settings import CheckpointSettings, CostSettings
-from holdfast_sidecar.picture import Cost, Picture
+from holdfast_sidecar.export.state import Cost, Picture
 from holdfast_sidecar.ranks.observation import RankHistory, Ranks
 from holdfast_sidecar.records.checkpoint import SnapshotOrder, SnapshotReport
 from holdfast_sidecar.records.clock import Moment

@@ -33,11 +33,11 @@ from holdfast_sidecar.controller.coordinator import Coordinator, NodeIdentity, R
 from holdfast_sidecar.controller.fence import FenceFile
 from holdfast_sidecar.controller.leader import Leadership
 from holdfast_sidecar.deeds import Deeds
+from holdfast_sidecar.export.job_record import read_requeues
 from holdfast_sidecar.farewell import Farewell
 from holdfast_sidecar.first_look import Site
 from holdfast_sidecar.incidents.collect import EvidenceKeeping
 from holdfast_sidecar.incidents.storage import Chronicle
-from holdfast_sidecar.job_record import read_requeues
 from holdfast_sidecar.linux import oom
 from holdfast_sidecar.linux.files import KernelTrees, read_boot
 from holdfast_sidecar.linux.kmsg import KernelLog

@@ -10,11 +10,11 @@ from functools import partial
 from holdfast_sidecar.config.paths import NAME, Places
 from holdfast_sidecar.config.settings import Settings
 from holdfast_sidecar.controller.node_hooks import NodeHooks
+from holdfast_sidecar.export.job_record import RecordKeeping
 from holdfast_sidecar.incidents.bundle import BundleKeeping
 from holdfast_sidecar.incidents.collect import EvidenceKeeping
 from holdfast_sidecar.incidents.kernel_lines import read_kernel_lines
 from holdfast_sidecar.incidents.storage import Chronicle
-from holdfast_sidecar.job_record import RecordKeeping
 from holdfast_sidecar.linux.files import KernelTrees
 from holdfast_sidecar.performance.traces import NodeTraces
 from holdfast_sidecar.policy.budget import PLANNED, Warrant, refusal, warranted

@@ -9,19 +9,20 @@ from dataclasses import dataclass
 from holdfast_sidecar.config.addresses import is_loopback, parse_listen, told_address
 from holdfast_sidecar.config.paths import Places
 from holdfast_sidecar.config.settings import BadInput, Settings
+from holdfast_sidecar.export.access import open_protection
+from holdfast_sidecar.export.http_server import Server
+from holdfast_sidecar.export.live.routes import LivePage, LiveTelling
+from holdfast_sidecar.export.live.scene import PATIENCE_S
+from holdfast_sidecar.export.routes import (
+    DiscoveryRoute,
+    Exporter,
+    HealthRoute,
+    LastWords,
+    MetricsRoute,
+    TargetFile,
+    Targets,
+)
 from holdfast_sidecar.linux.files import read_boot
-from holdfast_sidecar.live.silence import PATIENCE_S
-from holdfast_sidecar.live_page import LivePage
-from holdfast_sidecar.live_telling import LiveTelling
-from holdfast_sidecar.serving.discovery_route import DiscoveryRoute
-from holdfast_sidecar.serving.exporter import Exporter
-from holdfast_sidecar.serving.health_route import HealthRoute
-from holdfast_sidecar.serving.last_words import LastWords
-from holdfast_sidecar.serving.metrics_route import MetricsRoute
-from holdfast_sidecar.serving.protection import open_protection
-from holdfast_sidecar.serving.server import Server
-from holdfast_sidecar.serving.target_file import TargetFile
-from holdfast_sidecar.serving.targets import Targets
 
 logger = logging.getLogger(__name__)
 

@@ -28,11 +28,11 @@ from holdfast_sidecar.controller.fence import HeartbeatTimes
 from holdfast_sidecar.deeds import Deeds
 from holdfast_sidecar.detectors.judgement import judge_machine, judge_ranks
 from holdfast_sidecar.detectors.onset import keep_onsets, newly_found, no_longer_found
+from holdfast_sidecar.export.state import Cost, Picture
 from holdfast_sidecar.farewell import Farewell
 from holdfast_sidecar.linux.probe_runner import ProbeRunner
 from holdfast_sidecar.parting import Parting
 from holdfast_sidecar.performance.stragglers.component import OwnNode, SlownessAttention
-from holdfast_sidecar.picture import Cost, Picture
 from holdfast_sidecar.policy.attached import obeyed
 from holdfast_sidecar.ranks.arrival import (
     concerned,

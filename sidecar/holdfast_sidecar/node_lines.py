@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from holdfast_sidecar.components.health_check.checks import Compared, compare
 from holdfast_sidecar.config.settings import PolicySettings
+from holdfast_sidecar.export.status import NodeStanding, judge
 from holdfast_sidecar.policy.budget import Lemon, find_lemons
 from holdfast_sidecar.policy.cluster import parse_cluster
 from holdfast_sidecar.policy.quarantine import find
@@ -15,7 +16,6 @@ from holdfast_sidecar.records.codec import decode
 from holdfast_sidecar.records.findings import Finding
 from holdfast_sidecar.records.plan import Quarantine
 from holdfast_sidecar.records.reports import AgentReport, Exertion, GateVerdict, NodeReport
-from holdfast_sidecar.standing import NodeStanding, judge
 from holdfast_sidecar.store.protocol import Section, View
 
 AWAY, LEFT, OUTSIDE, SPARE, UNFIT, WAITING = "away", "left", "outside", "spare", "unfit", "waiting"

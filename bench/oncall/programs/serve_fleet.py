@@ -21,16 +21,16 @@ from pathlib import Path
 from bench.oncall.made_fleet import MadeFleet
 from bench.oncall.made_job import LASTED_S, RUN, MadeJob
 
-from holdfast_sidecar.live_page import LivePage
-from holdfast_sidecar.live_telling import LiveTelling
-from holdfast_sidecar.picture import Picture
-from holdfast_sidecar.serving.discovery_route import DiscoveryRoute
-from holdfast_sidecar.serving.exporter import Exporter
-from holdfast_sidecar.serving.metrics_route import MetricsRoute
-from holdfast_sidecar.serving.route import Answer, Request, Route
-from holdfast_sidecar.serving.server import Server
-from holdfast_sidecar.serving.target_file import TargetFile
-from holdfast_sidecar.serving.targets import Targets
+from holdfast_sidecar.export.http_server import Answer, Request, Route, Server
+from holdfast_sidecar.export.live.routes import LivePage, LiveTelling
+from holdfast_sidecar.export.routes import (
+    DiscoveryRoute,
+    Exporter,
+    MetricsRoute,
+    TargetFile,
+    Targets,
+)
+from holdfast_sidecar.export.state import Picture
 
 TICK_S = 10.0
 """Sooner than the next scrape: what grows has grown, and one process has the time for 128 nodes."""

@@ -18,10 +18,10 @@ from holdfast_sidecar.cli import store_away
 from holdfast_sidecar.cli.finding_the_job import FoundJob
 from holdfast_sidecar.config.paths import user_name
 from holdfast_sidecar.config.settings import BadInput
+from holdfast_sidecar.export.status import attached_plan, exists
 from holdfast_sidecar.policy.cluster import parse_cluster
 from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.records.plan import TERMINAL, Request
-from holdfast_sidecar.standing import attached_plan, exists
 from holdfast_sidecar.store.protocol import Section, Store, StoreUnavailable, View
 
 SHOWN_NODES = 4

@@ -18,12 +18,12 @@ from holdfast_sidecar.cli.attach_store import open_attached_store
 from holdfast_sidecar.collecting import collect_seldom
 from holdfast_sidecar.config.paths import hold_shm, places
 from holdfast_sidecar.config.settings import BadInput, Settings
+from holdfast_sidecar.export.routes import Exporter
+from holdfast_sidecar.export.state import Picture
 from holdfast_sidecar.exporting import open_exporter
 from holdfast_sidecar.first_look import Site, await_place
 from holdfast_sidecar.linux.threads import start_needed_thread
-from holdfast_sidecar.picture import Picture
 from holdfast_sidecar.ranks.ending import remove_shared_memory
-from holdfast_sidecar.serving.exporter import Exporter
 from holdfast_sidecar.sidecar_record import SidecarRecord, lock_node, write_record
 
 ENDINGS = (signal.SIGTERM, signal.SIGINT)

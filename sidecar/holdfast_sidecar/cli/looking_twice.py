@@ -6,7 +6,7 @@ import time
 
 from holdfast_sidecar.cli import store_away
 from holdfast_sidecar.cli.finding_the_job import FoundJob
-from holdfast_sidecar.standing import exists, is_settled
+from holdfast_sidecar.export.status import exists, is_settled
 from holdfast_sidecar.store.protocol import Store, StoreUnavailable, View
 
 

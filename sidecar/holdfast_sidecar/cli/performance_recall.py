@@ -12,14 +12,14 @@ from holdfast_sidecar.cli.finding_the_job import FoundJob, find_job
 from holdfast_sidecar.cli.recollection import AWAY, from_memory, remember, remember_incidents
 from holdfast_sidecar.config.loading import Effective
 from holdfast_sidecar.config.paths import state_root
+from holdfast_sidecar.export.job_record import JobRecord, losses_before, newest_ended, read_record
+from holdfast_sidecar.export.status import attached_plan, exists
 from holdfast_sidecar.incidents.storage import read_incidents
-from holdfast_sidecar.job_record import JobRecord, losses_before, newest_ended, read_record
 from holdfast_sidecar.performance.summary import see
 from holdfast_sidecar.policy.cluster import parse_cluster
 from holdfast_sidecar.records.account import Account, parse_account
 from holdfast_sidecar.records.plan import TERMINAL, Incident
 from holdfast_sidecar.records.reports import Losses, Performance
-from holdfast_sidecar.standing import attached_plan, exists
 from holdfast_sidecar.store.protocol import View
 
 

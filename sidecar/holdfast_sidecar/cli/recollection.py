@@ -21,12 +21,12 @@ from holdfast_sidecar.cli.finding_the_job import (
 from holdfast_sidecar.config.loading import Effective
 from holdfast_sidecar.config.paths import find, state_root
 from holdfast_sidecar.config.settings import BadInput
+from holdfast_sidecar.export.job_record import JobRecord, newest_ended, newest_record, read_record
+from holdfast_sidecar.export.status import exists, incidents
 from holdfast_sidecar.incidents.explain import Story
 from holdfast_sidecar.incidents.storage import newest_job, read_incidents
-from holdfast_sidecar.job_record import JobRecord, newest_ended, newest_record, read_record
 from holdfast_sidecar.policy.cluster import Cluster, parse_cluster
 from holdfast_sidecar.records.plan import TERMINAL, Incident, Plan
-from holdfast_sidecar.standing import exists, incidents
 from holdfast_sidecar.store.protocol import View
 
 AWAY = (NoSuchJob, NoAnswer, store_away.CutOff)

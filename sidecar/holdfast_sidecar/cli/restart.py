@@ -14,11 +14,11 @@ from holdfast_sidecar.cli.progress import ProgressLine
 from holdfast_sidecar.cli.settings_options import settings_options
 from holdfast_sidecar.cli.wishes import LOST, Settled, follow, refuse, running_plan, take_back
 from holdfast_sidecar.config.loading import Effective, read_seconds
+from holdfast_sidecar.export.status import newest_checkpoint
 from holdfast_sidecar.incidents.explain import lost_s
 from holdfast_sidecar.policy.cluster import Cluster, parse_cluster
 from holdfast_sidecar.policy.requests import goes_on_from
 from holdfast_sidecar.records.formatting import span
-from holdfast_sidecar.standing import newest_checkpoint
 from holdfast_sidecar.store.protocol import Store, View
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from holdfast_sidecar.cli.columns import folded
 from holdfast_sidecar.cli.recollection import Remembered
 from holdfast_sidecar.cli.table import BAD, DOUBTFUL, GOOD, paint, size, table
+from holdfast_sidecar.export.status import NodeStanding, SnapshotStanding, Standing
 from holdfast_sidecar.incidents.explain import lost_s, whom
 from holdfast_sidecar.performance.stragglers.component import is_fresh
 from holdfast_sidecar.policy.quarantine import ends_with
@@ -22,7 +23,6 @@ from holdfast_sidecar.records.plan import (
     Quarantine,
 )
 from holdfast_sidecar.records.reports import RankReport
-from holdfast_sidecar.standing import NodeStanding, SnapshotStanding, Standing
 
 HEADING, FINDING = 12, 2
 """Columns at which what is folded goes on."""

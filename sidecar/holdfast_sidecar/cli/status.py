@@ -21,8 +21,8 @@ from holdfast_sidecar.cli.sidecar_addresses import addresses_here
 from holdfast_sidecar.cli.standing_page import page, page_url, remembered_page
 from holdfast_sidecar.config.loading import Effective
 from holdfast_sidecar.config.paths import state_root
-from holdfast_sidecar.job_record import read_record
-from holdfast_sidecar.standing import Standing, judge
+from holdfast_sidecar.export.job_record import read_record
+from holdfast_sidecar.export.status import Standing, judge
 
 
 @click.command()

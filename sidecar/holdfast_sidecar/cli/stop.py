@@ -18,10 +18,10 @@ from holdfast_sidecar.cli.looking_twice import look_twice
 from holdfast_sidecar.cli.progress import ProgressLine
 from holdfast_sidecar.cli.settings_options import settings_options
 from holdfast_sidecar.config.loading import Effective, read_seconds
+from holdfast_sidecar.export.status import has_ended
 from holdfast_sidecar.policy.cluster import Cluster, Heartbeats, beats, parse_cluster
 from holdfast_sidecar.records.formatting import span
 from holdfast_sidecar.records.plan import TERMINAL
-from holdfast_sidecar.standing import has_ended
 from holdfast_sidecar.store.protocol import Store, StoreUnavailable, View
 
 LOOK_S = 0.25

@@ -21,8 +21,8 @@ from holdfast_sidecar.cli.settings_options import settings_options
 from holdfast_sidecar.config.loading import Effective
 from holdfast_sidecar.config.paths import state_root
 from holdfast_sidecar.config.settings import BadInput
-from holdfast_sidecar.live.view import LiveView
-from holdfast_sidecar.standing import exists
+from holdfast_sidecar.export.live.view import LiveView
+from holdfast_sidecar.export.status import exists
 from holdfast_sidecar.top.access import Access
 from holdfast_sidecar.top.asking import Refused, address_of
 from holdfast_sidecar.top.choice import Choice

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from holdfast_sidecar.config.paths import find
 from holdfast_sidecar.examination.check import OK, WARN, Check
-from holdfast_sidecar.job_record import JobRecord, read_record
+from holdfast_sidecar.export.job_record import JobRecord, read_record
 
 WHAT = "resumes"
 

@@ -10,8 +10,8 @@ from holdfast_sidecar.config.addresses import is_loopback, parse_listen
 from holdfast_sidecar.config.paths import find
 from holdfast_sidecar.config.settings import BadInput, SidecarSettings
 from holdfast_sidecar.examination.check import FAIL, NOTE, OK, Check
-from holdfast_sidecar.serving.protection import Protection, open_protection
-from holdfast_sidecar.serving.server import PortTaken, Server
+from holdfast_sidecar.export.access import Protection, open_protection
+from holdfast_sidecar.export.http_server import PortTaken, Server
 
 WHAT = "sidecar.listen"
 

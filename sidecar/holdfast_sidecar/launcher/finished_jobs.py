@@ -17,7 +17,7 @@ from holdfast.own_directory import find_own, open_own_part
 from holdfast.owned import remove_own
 from holdfast_sidecar.config.paths import JOB_RECORD, NAME, shm_root, state_root
 from holdfast_sidecar.config.settings import BadInput, PathSettings
-from holdfast_sidecar.job_record import JobRecord
+from holdfast_sidecar.export.job_record import JobRecord
 from holdfast_sidecar.linux.threads import start_thread
 from holdfast_sidecar.ranks.page import is_unlocked
 from holdfast_sidecar.records.codec import decode

@@ -12,9 +12,9 @@ from holdfast_sidecar.components.health_check.component import GATE
 from holdfast_sidecar.components.host.metrics import HOST
 from holdfast_sidecar.components.network.metrics import FABRIC, NETWORK
 from holdfast_sidecar.components.xid.checks import XIDS
-from holdfast_sidecar.metrics import catalogue
-from holdfast_sidecar.metrics.blame_entries import BLAMES
-from holdfast_sidecar.metrics.group_entries import GROUPS
+from holdfast_sidecar.export import catalogue
+from holdfast_sidecar.export.job_metrics import BLAMES
+from holdfast_sidecar.export.rank_metrics import GROUPS
 from holdfast_sidecar.performance.goodput.metrics import GOODPUT, RELIABILITY
 from holdfast_sidecar.performance.stragglers.metrics import EFFICIENCY, MEMORY, SLOWNESS
 from holdfast_sidecar.records.findings import Kind

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from holdfast_sidecar.config.addresses import stays_within
 from holdfast_sidecar.config.settings import BadInput
-from holdfast_sidecar.serving.token import parse_token
+from holdfast_sidecar.export.access import parse_token
 
 _PEM = re.compile(r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
 

@@ -14,8 +14,8 @@ from http import HTTPStatus
 from typing import Any, Protocol
 
 from holdfast_sidecar.config.settings import BadInput
-from holdfast_sidecar.live.packing import unpack
-from holdfast_sidecar.live.view import LiveView
+from holdfast_sidecar.export.live.packing import unpack
+from holdfast_sidecar.export.live.view import LiveView
 from holdfast_sidecar.top.access import Access
 from holdfast_sidecar.top.drawing.visible import visible
 from holdfast_sidecar.top.sources import Away

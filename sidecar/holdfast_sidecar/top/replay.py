@@ -8,9 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from holdfast_sidecar.config.settings import BadInput
-from holdfast_sidecar.live.packing import unpack
-from holdfast_sidecar.live.plain import from_plain
-from holdfast_sidecar.live.view import LiveView
+from holdfast_sidecar.export.live.packing import from_plain, unpack
+from holdfast_sidecar.export.live.view import LiveView
 from holdfast_sidecar.top.sources import MemorySource
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from holdfast_sidecar.config.settings import BadInput
-from holdfast_sidecar.live.view import LiveView
+from holdfast_sidecar.export.live.view import LiveView
 from holdfast_sidecar.top.access import Access
 from holdfast_sidecar.top.asking import Asked, Refused, ask
 from holdfast_sidecar.top.sources import Away

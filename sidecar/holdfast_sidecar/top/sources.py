@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from holdfast_sidecar.live.view import LiveView
+from holdfast_sidecar.export.live.view import LiveView
 
 
 class Away(Exception):

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from holdfast_sidecar.controller.fence import HeartbeatTimes
-from holdfast_sidecar.live.gathering import of_store
-from holdfast_sidecar.live.packing import pack, unpack
-from holdfast_sidecar.live.silence import PATIENCE_S
-from holdfast_sidecar.live.view import LiveView
+from holdfast_sidecar.export.live.build import of_store
+from holdfast_sidecar.export.live.packing import pack, unpack
+from holdfast_sidecar.export.live.scene import PATIENCE_S
+from holdfast_sidecar.export.live.view import LiveView
 from holdfast_sidecar.store.protocol import Store, StoreUnavailable, View
 from holdfast_sidecar.top.sources import Away
 

@@ -11,7 +11,7 @@ import psutil
 import pytest
 from tests.end_to_end.faults.job import Job
 
-from holdfast_sidecar.job_record import read_record
+from holdfast_sidecar.export.job_record import read_record
 
 pytestmark = pytest.mark.torch
 

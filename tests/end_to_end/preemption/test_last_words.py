@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.servers import free_port
 
-from holdfast_sidecar.serving.server import SCRAPE
+from holdfast_sidecar.export.http_server import SCRAPE
 from holdfast_sidecar.staying import TELLING
 
 if TYPE_CHECKING:

@@ -3,8 +3,8 @@ import json
 
 from holdfast_sidecar.config.paths import places
 from holdfast_sidecar.config.settings import PathSettings
+from holdfast_sidecar.export.job_record import JobRecord
 from holdfast_sidecar.incidents.storage import Chronicle
-from holdfast_sidecar.job_record import JobRecord
 from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.records.plan import Incident
 from holdfast_sidecar.store.protocol import Section

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping
 
-from holdfast_sidecar.metrics.catalogue import CATALOGUE
+from holdfast_sidecar.export.catalogue import CATALOGUE
 from holdfast_sidecar.records.metric import Entry
 
 STEP_S = 15

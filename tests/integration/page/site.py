@@ -7,12 +7,11 @@ from typing import Any
 
 from tests.unit.ranks.large_job import Job, picture
 
-from holdfast_sidecar.live_page import LivePage
-from holdfast_sidecar.live_telling import LiveTelling
-from holdfast_sidecar.picture import Picture
-from holdfast_sidecar.serving.exporter import Exporter
-from holdfast_sidecar.serving.protection import Protection
-from holdfast_sidecar.serving.server import Server
+from holdfast_sidecar.export.access import Protection
+from holdfast_sidecar.export.http_server import Server
+from holdfast_sidecar.export.live.routes import LivePage, LiveTelling
+from holdfast_sidecar.export.routes import Exporter
+from holdfast_sidecar.export.state import Picture
 
 RUN = "llm"
 

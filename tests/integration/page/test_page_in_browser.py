@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.chromium import Visit, visit
 from tests.integration.page.site import Site
-from tests.unit.metrics.picture import ACCOUNT, INCIDENTS
+from tests.unit.export.picture import ACCOUNT, INCIDENTS
 from tests.unit.ranks.large_job import Job, picture
 
+from holdfast_sidecar.export.access import Protection, Token
 from holdfast_sidecar.records.findings import Finding, Kind
 from holdfast_sidecar.records.formatting import span
 from holdfast_sidecar.records.plan import Incident
-from holdfast_sidecar.serving.protection import Protection
-from holdfast_sidecar.serving.token import Token
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser

@@ -12,7 +12,7 @@ import yaml
 from tests import prometheus_server
 from tests.integration.sidecar.node import Node, wait_for
 from tests.servers import Server, free_port, required
-from tests.unit.serving.asking import make_certificate
+from tests.unit.export.asking import make_certificate
 
 from holdfast_sidecar.records.checkpoint import CheckpointTally
 from holdfast_sidecar.records.codec import encode

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tests.integration.sidecar.node import Node, wait_for
 
-from holdfast_sidecar.live.packing import unpack
+from holdfast_sidecar.export.live.packing import unpack
 
 
 def test_it_reports_the_ranks_of_its_node(node: Node) -> None:

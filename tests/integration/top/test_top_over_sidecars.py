@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 from tests.integration.sidecar.node import Node, wait_for
 from tests.servers import Server, required
-from tests.unit.serving.asking import make_certificate
+from tests.unit.export.asking import make_certificate
 
 from holdfast_sidecar.cli.main import cli
 

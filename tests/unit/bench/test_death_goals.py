@@ -56,13 +56,13 @@ def log(*rest: str) -> str:
 
 
 HEARD = (
-    "07,250 INFO holdfast_sidecar.controller.coordinator: heard: attempt 4 is ended: crash, ranks [2] on node"
-    " c, incident ab12"
+    "07,250 INFO holdfast_sidecar.controller.coordinator: heard: attempt 4 is ended: crash"
+    ", ranks [2] on node c, incident ab12"
 )
 
 
 def test_a_sidecars_log_says_when_it_heard_of_whose_crash() -> None:
-    other = "09,000 INFO holdfast_sidecar.controller.coordinator: heard: attempt 5 is ended: grow, incident x"
+    other = "09,000 INFO holdfast_sidecar.loop: heard: attempt 5 is ended: grow"
     (heard,) = parse_heard(log("06,001 INFO holdfast_sidecar.loop: no longer found", HEARD, other))
     second = time.mktime(time.strptime("2026-11-20 18:08:07", "%Y-%m-%d %H:%M:%S"))
     assert heard == Heard(4, 2, pytest.approx(second + 0.251))

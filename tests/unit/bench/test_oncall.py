@@ -25,13 +25,12 @@ from bench.oncall.shipped import ALERTS, SCRAPING, write_alertmanager, write_pro
 from bench.oncall.yesterday import lines, series_of
 
 from holdfast_sidecar.demo.stack.notices import Notice, notice_of
-from holdfast_sidecar.live.packing import unpack
-from holdfast_sidecar.live_telling import LiveTelling
-from holdfast_sidecar.metrics.drawing import draw
-from holdfast_sidecar.metrics.exposition import expose
-from holdfast_sidecar.picture import Picture
+from holdfast_sidecar.export.exposition import draw, expose
+from holdfast_sidecar.export.http_server import Request
+from holdfast_sidecar.export.live.packing import unpack
+from holdfast_sidecar.export.live.routes import LiveTelling
+from holdfast_sidecar.export.state import Picture
 from holdfast_sidecar.records.account import parse_account
-from holdfast_sidecar.serving.route import Request
 
 NOW_UNIX_S = 1_000_000.0
 

@@ -18,7 +18,7 @@ from holdfast_sidecar.cli.main import cli
 from holdfast_sidecar.cli.report_html.page import page as html_page
 from holdfast_sidecar.cli.report_html.style import COLOURS
 from holdfast_sidecar.config.settings import CostSettings
-from holdfast_sidecar.job_record import JobRecord
+from holdfast_sidecar.export.job_record import JobRecord
 from holdfast_sidecar.performance.goodput.summary import CATEGORIES, PHASES, Summary, sum_up
 from holdfast_sidecar.records.account import Account, Category, Phase
 from holdfast_sidecar.records.codec import encode

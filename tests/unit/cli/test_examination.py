@@ -24,7 +24,7 @@ from holdfast_sidecar.examination import (
     torchrun,
 )
 from holdfast_sidecar.examination.check import Check
-from holdfast_sidecar.job_record import JobRecord
+from holdfast_sidecar.export.job_record import JobRecord
 from holdfast_sidecar.linux.files import KernelTrees
 from holdfast_sidecar.policy.replication import Room
 from holdfast_sidecar.records.codec import encode

@@ -16,7 +16,7 @@ from holdfast_sidecar.cli.performance_recall import Recalled
 from holdfast_sidecar.cli.rank_bars import bars
 from holdfast_sidecar.config.paths import Places
 from holdfast_sidecar.config.settings import CostSettings
-from holdfast_sidecar.job_record import RecordKeeping, read_record
+from holdfast_sidecar.export.job_record import RecordKeeping, read_record
 from holdfast_sidecar.performance.summary import see
 from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.records.reports import Losses, Performance, RankSteps

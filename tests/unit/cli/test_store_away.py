@@ -7,7 +7,7 @@ import pytest
 from holdfast_sidecar.cli.recollection import Remembered
 from holdfast_sidecar.cli.standing_page import remembered_page
 from holdfast_sidecar.cli.store_away import Ranks, meanwhile
-from holdfast_sidecar.job_record import JobRecord
+from holdfast_sidecar.export.job_record import JobRecord
 
 
 @pytest.mark.parametrize(

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 from tests.extras import package
-from tests.unit.top.pretend_views import healthy, troubled
+from tests.unit.export.live.pretend_views import healthy, troubled
 
 from holdfast.identity import read_identity
 from holdfast_sidecar.cli.main import cli
 from holdfast_sidecar.cli.sidecar_addresses import addresses_here, jobs_here, only_one
 from holdfast_sidecar.config.settings import BadInput
-from holdfast_sidecar.live.packing import pack
+from holdfast_sidecar.export.live.packing import pack
 from holdfast_sidecar.top.replay import parse_view
 
 

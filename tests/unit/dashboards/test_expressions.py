@@ -6,8 +6,8 @@ import pytest
 from tests.extras import package
 from tests.unit.dashboards.boards import UIDS, as_promql, expressions, load
 
-from holdfast_sidecar.metrics.catalogue import CATALOGUE
-from holdfast_sidecar.metrics.expressions import names, troubles
+from holdfast_sidecar.export.catalogue import CATALOGUE
+from holdfast_sidecar.export.promql import names, troubles
 
 promql_parser = package("promql_parser")
 

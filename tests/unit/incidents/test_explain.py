@@ -7,9 +7,9 @@ from click.testing import CliRunner
 from holdfast_sidecar.cli.finding_the_job import FoundJob
 from holdfast_sidecar.cli.main import cli
 from holdfast_sidecar.config.paths import Places
+from holdfast_sidecar.export.job_record import JobRecord
 from holdfast_sidecar.incidents.explain import tell
 from holdfast_sidecar.incidents.storage import Chronicle
-from holdfast_sidecar.job_record import JobRecord
 from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.records.plan import Incident
 from holdfast_sidecar.sidecar_record import SidecarRecord, write_record

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from holdfast_sidecar.config.settings import PathSettings
-from holdfast_sidecar.job_record import JobRecord
+from holdfast_sidecar.export.job_record import JobRecord
 from holdfast_sidecar.launcher.finished_jobs import DISCARDED, KEPT, SILENT_S, trim
 from holdfast_sidecar.records.codec import encode
 

@@ -30,15 +30,15 @@ from holdfast_sidecar.components.xid.events import GpuEvents, XidEvent
 from holdfast_sidecar.config.paths import Places
 from holdfast_sidecar.config.settings import Settings
 from holdfast_sidecar.deeds import Deeds
+from holdfast_sidecar.export.job_record import read_record
+from holdfast_sidecar.export.state import Picture
 from holdfast_sidecar.farewell import Farewell
 from holdfast_sidecar.incidents.collect import EvidenceKeeping
 from holdfast_sidecar.incidents.storage import Chronicle, read_incidents
-from holdfast_sidecar.job_record import read_record
 from holdfast_sidecar.linux.kmsg import KernelLog, KernelReading, KernelRecord
 from holdfast_sidecar.linux.probe_runner import ProbeRunner
 from holdfast_sidecar.loop import Loop
 from holdfast_sidecar.parting import Parting
-from holdfast_sidecar.picture import Picture
 from holdfast_sidecar.probes.launcher import LauncherWatch
 from holdfast_sidecar.ranks.ending import ActionRunner
 from holdfast_sidecar.ranks.page import Pages

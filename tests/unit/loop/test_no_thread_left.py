@@ -23,6 +23,7 @@ from holdfast_sidecar.config.paths import Places
 from holdfast_sidecar.config.settings import BadInput
 from holdfast_sidecar.controller import fence as fence_module
 from holdfast_sidecar.controller.fence import Fence, FenceFile, read_fence
+from holdfast_sidecar.export.http_server import Answer, Server
 from holdfast_sidecar.incidents.collect import EvidenceKeeping
 from holdfast_sidecar.launcher import attempt_store
 from holdfast_sidecar.launcher.plan_watch import PlanWatch
@@ -33,7 +34,6 @@ from holdfast_sidecar.linux.probe_runner import Patient, SilentError
 from holdfast_sidecar.ranks.ending import ActionRunner
 from holdfast_sidecar.records.plan import Plan
 from holdfast_sidecar.records.reports import AgentReport
-from holdfast_sidecar.serving.server import Answer, Server
 from holdfast_sidecar.store.embedded import EmbeddedServer, KeptServer
 from holdfast_sidecar.store.memory_store import MemoryServer, MemoryStore
 

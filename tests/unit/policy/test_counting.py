@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 from tests.unit.controller.simulated_job import SimulatedJob
-from tests.unit.metrics.picture import picture
+from tests.unit.export.picture import picture
 
 from holdfast_sidecar.controller.checkpointing import of_run, with_ended, with_skipped
-from holdfast_sidecar.metrics.catalogue import CATALOGUE
-from holdfast_sidecar.metrics.drawing import while_leading
-from holdfast_sidecar.metrics.job_samples import draw_job
+from holdfast_sidecar.export.catalogue import CATALOGUE
+from holdfast_sidecar.export.exposition import while_leading
+from holdfast_sidecar.export.job_metrics import draw_job
 from holdfast_sidecar.policy.budget import count, counted_ever, keep_counted, taken_back
 from holdfast_sidecar.policy.cluster import parse_cluster
 from holdfast_sidecar.records.checkpoint import CheckpointOrder, CheckpointTally, LedgerEntry

@@ -10,6 +10,7 @@ from tests.unit.controller.simulated_job import SimulatedJob
 from tests.unit.records.slow_job import slow
 
 from holdfast_sidecar.config.settings import ModeSettings, PolicySettings
+from holdfast_sidecar.export.status import judge
 from holdfast_sidecar.incidents.explain import sum_up, tell
 from holdfast_sidecar.policy import replacement
 from holdfast_sidecar.policy.budget import WITHOUT_NODE
@@ -20,7 +21,6 @@ from holdfast_sidecar.records.checkpoint import LedgerEntry
 from holdfast_sidecar.records.plan import Incident
 from holdfast_sidecar.records.reports import GateVerdict
 from holdfast_sidecar.records.steps import Cause, Slowness, SlowStanding
-from holdfast_sidecar.standing import judge
 from holdfast_sidecar.store.memory_store import MemoryStore
 
 SLOW = slow(

@@ -8,6 +8,7 @@ import pytest
 from tests.unit.controller.simulated_job import SimulatedJob
 
 from holdfast_sidecar.config.settings import ModeSettings, Settings, SidecarSettings
+from holdfast_sidecar.export.status import judge
 from holdfast_sidecar.incidents.explain import tell
 from holdfast_sidecar.policy import modes
 from holdfast_sidecar.policy.checkpoint_schedule import work_out
@@ -18,7 +19,6 @@ from holdfast_sidecar.records.codec import decode
 from holdfast_sidecar.records.findings import Finding, Kind
 from holdfast_sidecar.records.plan import Incident, Member, Plan
 from holdfast_sidecar.records.reports import NodeReport, RankReport
-from holdfast_sidecar.standing import judge
 from holdfast_sidecar.store.memory_store import MemoryStore
 
 

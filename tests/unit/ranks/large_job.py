@@ -6,12 +6,12 @@ import dataclasses
 import random
 from typing import Any
 
-from tests.unit.metrics.picture import INCIDENTS, LEDGER
-from tests.unit.metrics.picture import picture as known_picture
+from tests.unit.export.picture import INCIDENTS, LEDGER
+from tests.unit.export.picture import picture as known_picture
 from tests.unit.ranks.scene import moment
 from tests.unit.records import slow_job
 
-from holdfast_sidecar.picture import Picture
+from holdfast_sidecar.export.state import Picture
 from holdfast_sidecar.ranks.observation import Ranks
 from holdfast_sidecar.records.checkpoint import LedgerEntry
 from holdfast_sidecar.records.codec import encode

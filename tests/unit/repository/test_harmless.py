@@ -16,9 +16,9 @@ from pathlib import Path
 from holdfast import switches
 from holdfast_sidecar.config.settings import Settings
 from holdfast_sidecar.examination.gpus import UNTRIED
+from holdfast_sidecar.export.sidecar_metrics import ACTIONS
 from holdfast_sidecar.incidents import explain
 from holdfast_sidecar.launcher.arguments import make_parser
-from holdfast_sidecar.metrics.sidecar_samples import ACTIONS
 from holdfast_sidecar.policy.budget import ENDED_BY_US, PLANNED
 from holdfast_sidecar.policy.modes import OF_CAUSE
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast_sidecar.live.view import LiveView
+from holdfast_sidecar.export.live.view import LiveView
 from holdfast_sidecar.top.choice import Choice, Pane
 from holdfast_sidecar.top.drawing.canvas import Canvas
 from holdfast_sidecar.top.drawing.line import plain

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 from tests.servers import required
-from tests.unit.top.pretend_views import healthy
+from tests.unit.export.live.pretend_views import healthy
 
 from holdfast_sidecar.config.settings import BadInput
-from holdfast_sidecar.live.packing import pack
+from holdfast_sidecar.export.live.packing import pack
 from holdfast_sidecar.top import asking
 from holdfast_sidecar.top.access import Access, read_token
 from holdfast_sidecar.top.asking import Refused, address_of, ask, read_all, unzipped

@@ -5,9 +5,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.unit.top.pretend_views import healthy, troubled
+from tests.unit.export.live.pretend_views import healthy, troubled
 
-from holdfast_sidecar.live.view import LiveView
+from holdfast_sidecar.export.live.view import LiveView
 from holdfast_sidecar.top.choice import Choice
 from holdfast_sidecar.top.drawing.frame import frame
 from holdfast_sidecar.top.drawing.signs import ASCII, UNICODE

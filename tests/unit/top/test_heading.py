@@ -3,9 +3,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from tests.unit.top.pretend_views import healthy, redis_away, troubled
+from tests.unit.export.live.pretend_views import healthy, redis_away, troubled
 
-from holdfast_sidecar.live.view import CheckpointView
+from holdfast_sidecar.export.live.view import CheckpointView
 from holdfast_sidecar.top.choice import Choice, Order
 from holdfast_sidecar.top.drawing.heading import heading
 from holdfast_sidecar.top.drawing.line import plain

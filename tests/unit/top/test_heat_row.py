@@ -4,9 +4,9 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pytest
-from tests.unit.top.pretend_views import NOW, heat
+from tests.unit.export.live.pretend_views import NOW, heat
 
-from holdfast_sidecar.live.view import Heat
+from holdfast_sidecar.export.live.view import Heat
 from holdfast_sidecar.top.drawing.heat_row import timeline
 from holdfast_sidecar.top.drawing.line import plain
 from holdfast_sidecar.top.drawing.signs import UNICODE

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from tests.unit.export.live.pretend_views import healthy, redis_away, troubled, unheard
 from tests.unit.top.canvases import canvas, drawn
-from tests.unit.top.pretend_views import healthy, redis_away, troubled, unheard
 
-from holdfast_sidecar.live.view import LiveView
+from holdfast_sidecar.export.live.view import LiveView
 from holdfast_sidecar.top.choice import Choice, Pane
 from holdfast_sidecar.top.drawing.line import Look, plain
 from holdfast_sidecar.top.drawing.panes import body, keys_line

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from holdfast_sidecar.live.feeding import PHASE_NAMES
+from holdfast_sidecar.export.live.build import PHASE_NAMES
 from holdfast_sidecar.top.drawing.line import HEAT, Look, Span, plain
 from holdfast_sidecar.top.drawing.ramp import COLOURS, LETTERS, STEPS, cell, legend, level
 from holdfast_sidecar.top.drawing.signs import ASCII, UNICODE

@@ -3,9 +3,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from tests.unit.top.pretend_views import NOW, healthy, troubled, unheard
+from tests.unit.export.live.pretend_views import NOW, healthy, troubled, unheard
 
-from holdfast_sidecar.live.view import LiveView
+from holdfast_sidecar.export.live.view import LiveView
 from holdfast_sidecar.top.choice import Choice, Grouping, Order
 from holdfast_sidecar.top.drawing.attention import attention
 from holdfast_sidecar.top.drawing.rows import Row, rows

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 from tests.extras import package
-from tests.unit.top.pretend_views import HOSTILE, healthy, hostile, troubled
+from tests.unit.export.live.pretend_views import HOSTILE, healthy, hostile, troubled
 
-from holdfast_sidecar.live.view import IncidentView, LiveView
+from holdfast_sidecar.export.live.view import IncidentView, LiveView
 from holdfast_sidecar.top.choice import Choice, Grouping, Order, Pane
 from holdfast_sidecar.top.drawing.signs import ASCII, UNICODE, Signs
 from holdfast_sidecar.top.latest import Latest

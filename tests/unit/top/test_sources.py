@@ -7,12 +7,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
+from tests.unit.export.live.pretend_views import healthy, troubled
 from tests.unit.ranks.large_job import Job, picture
-from tests.unit.top.pretend_views import healthy, troubled
 
 from holdfast_sidecar.config.settings import BadInput
-from holdfast_sidecar.live.packing import pack
-from holdfast_sidecar.live.view import LiveView
+from holdfast_sidecar.export.live.packing import pack
+from holdfast_sidecar.export.live.view import LiveView
 from holdfast_sidecar.store.memory_store import MemoryServer, MemoryStore
 from holdfast_sidecar.store.protocol import Section, View
 from holdfast_sidecar.top import store_source

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast_sidecar.live.view import Heat
+from holdfast_sidecar.export.live.view import Heat
 from holdfast_sidecar.top.drawing.standstill import standstill
 
 

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import threading
 
-from tests.unit.top.pretend_views import healthy
+from tests.unit.export.live.pretend_views import healthy
 
-from holdfast_sidecar.live.view import LiveView
+from holdfast_sidecar.export.live.view import LiveView
 from holdfast_sidecar.top.latest import Latest
 from holdfast_sidecar.top.sources import MemorySource
 from holdfast_sidecar.top.watch import Watch

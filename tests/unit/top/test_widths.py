@@ -5,10 +5,10 @@ from __future__ import annotations
 import unicodedata
 
 import pytest
+from tests.unit.export.live.pretend_views import HOSTILE, healthy, hostile, troubled
 from tests.unit.top.canvases import canvas
-from tests.unit.top.pretend_views import HOSTILE, healthy, hostile, troubled
 
-from holdfast_sidecar.live.view import LiveView
+from holdfast_sidecar.export.live.view import LiveView
 from holdfast_sidecar.top.choice import Choice, Pane
 from holdfast_sidecar.top.drawing.frame import frame
 from holdfast_sidecar.top.drawing.heading import heading

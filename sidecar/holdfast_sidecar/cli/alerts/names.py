@@ -6,7 +6,7 @@ import difflib
 import re
 from collections.abc import Iterable, Mapping
 
-from holdfast_sidecar.metrics.catalogue import CATALOGUE
+from holdfast_sidecar.export.catalogue import CATALOGUE
 
 WORD = re.compile(r"[A-Za-z_:][A-Za-z0-9_:]*")
 RECORDED = re.compile(r"^\s*(?:- )?record:\s*[\"']?([A-Za-z_:][A-Za-z0-9_:]*)", re.MULTILINE)

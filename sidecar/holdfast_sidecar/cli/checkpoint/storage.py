@@ -12,7 +12,7 @@ from holdfast_sidecar.cli.finding_the_job import FoundJob, NoAnswer, NoSuchJob, 
 from holdfast_sidecar.config.loading import Effective
 from holdfast_sidecar.config.paths import state_root
 from holdfast_sidecar.config.settings import BadInput
-from holdfast_sidecar.job_record import read_record
+from holdfast_sidecar.export.job_record import read_record
 from holdfast_sidecar.policy.cluster import parse_cluster
 from holdfast_sidecar.preflight import key_problem
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast_sidecar.live.view import LiveView
+from holdfast_sidecar.export.live.view import LiveView
 from holdfast_sidecar.performance.goodput.summary import IN_VIEWS, name_category
 from holdfast_sidecar.records.formatting import span
 from holdfast_sidecar.top.drawing.canvas import Body, Canvas, listed

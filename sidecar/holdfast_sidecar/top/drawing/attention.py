@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from holdfast_sidecar.live.view import LiveView, RankView
+from holdfast_sidecar.export.live.view import LiveView, RankView
 from holdfast_sidecar.top.drawing.ramp import level
 
 LOST = "lost"

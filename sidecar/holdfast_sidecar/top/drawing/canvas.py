@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from holdfast_sidecar.live.view import LiveView
+from holdfast_sidecar.export.live.view import LiveView
 from holdfast_sidecar.top.choice import Choice
 from holdfast_sidecar.top.drawing.line import Line, Look, Span
 from holdfast_sidecar.top.drawing.signs import Signs

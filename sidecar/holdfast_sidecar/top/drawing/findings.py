@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from holdfast_sidecar.live.view import FindingView
+from holdfast_sidecar.export.live.view import FindingView
 from holdfast_sidecar.records.formatting import span
 from holdfast_sidecar.top.drawing.canvas import Body, Canvas, read_in_full
 from holdfast_sidecar.top.drawing.figures import short_span

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from holdfast_sidecar.live.view import LiveView
+from holdfast_sidecar.export.live.view import LiveView
 from holdfast_sidecar.records.formatting import span
 from holdfast_sidecar.top.choice import Choice, Order, Pane
 from holdfast_sidecar.top.drawing.figures import amount, counted, number, share, short_span

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence, Set
 from dataclasses import dataclass
 
-from holdfast_sidecar.live.view import Heat
+from holdfast_sidecar.export.live.view import Heat
 from holdfast_sidecar.top.drawing.figures import short_span
 from holdfast_sidecar.top.drawing.line import Line, Look, Span, merged
 from holdfast_sidecar.top.drawing.ramp import UNKNOWN_PHASE, cell

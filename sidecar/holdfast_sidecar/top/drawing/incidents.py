@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from holdfast_sidecar.live.view import IncidentView
+from holdfast_sidecar.export.live.view import IncidentView
 from holdfast_sidecar.top.drawing.canvas import Body, Canvas, read_in_full
 from holdfast_sidecar.top.drawing.figures import short_span
 from holdfast_sidecar.top.drawing.line import Line, Look, Span, said

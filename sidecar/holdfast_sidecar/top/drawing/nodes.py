@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast_sidecar.live.view import NodeView
+from holdfast_sidecar.export.live.view import NodeView
 from holdfast_sidecar.top.drawing.canvas import Body, Canvas
 from holdfast_sidecar.top.drawing.figures import UNKNOWN, short_span
 from holdfast_sidecar.top.drawing.line import Line, Look, Span, said

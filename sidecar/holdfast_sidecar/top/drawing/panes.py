@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from holdfast_sidecar.live.view import LiveView
+from holdfast_sidecar.export.live.view import LiveView
 from holdfast_sidecar.top.choice import Choice, Pane
 from holdfast_sidecar.top.drawing.account import account
 from holdfast_sidecar.top.drawing.canvas import Body, Canvas

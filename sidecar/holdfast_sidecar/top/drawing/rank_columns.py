@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from holdfast_sidecar.live.view import GpuView, RankView
+from holdfast_sidecar.export.live.view import GpuView, RankView
 from holdfast_sidecar.top.drawing.attention import Attention, is_dead, is_lost
 from holdfast_sidecar.top.drawing.canvas import Canvas
 from holdfast_sidecar.top.drawing.figures import UNKNOWN, number, share, short_span

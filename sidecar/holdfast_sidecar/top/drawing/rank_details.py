@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from holdfast_sidecar.live.view import GpuView, LiveView, RankView
+from holdfast_sidecar.export.live.view import GpuView, LiveView, RankView
 from holdfast_sidecar.records.formatting import span
 from holdfast_sidecar.top.drawing.attention import is_dead, is_lost
 from holdfast_sidecar.top.drawing.figures import amount, number, share

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from holdfast_sidecar.live.view import LiveView, RankView
+from holdfast_sidecar.export.live.view import LiveView, RankView
 from holdfast_sidecar.top.choice import NODE_KEY, Choice, Grouping, Order
 from holdfast_sidecar.top.drawing.attention import Attention
 from holdfast_sidecar.top.drawing.sieve import passes

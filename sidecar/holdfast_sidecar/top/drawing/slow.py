@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from holdfast_sidecar.live.view import SlowView
+from holdfast_sidecar.export.live.view import SlowView
 from holdfast_sidecar.top.drawing.canvas import Body, Canvas, read_in_full
 from holdfast_sidecar.top.drawing.figures import number, share
 from holdfast_sidecar.top.drawing.line import Line, Look, Span, said

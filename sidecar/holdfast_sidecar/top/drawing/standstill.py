@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast_sidecar.live.view import Heat
+from holdfast_sidecar.export.live.view import Heat
 
 STEPS = 3
 """A job that has taken no step for three of its steps stands, as `[stall]` has it."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from textual import events
 
-from holdfast_sidecar.live.view import LiveView
+from holdfast_sidecar.export.live.view import LiveView
 from holdfast_sidecar.top.choice import Choice
 from holdfast_sidecar.top.drawing.panes import keys_line
 from holdfast_sidecar.top.drawing.signs import Signs

@@ -9,7 +9,7 @@ from textual import events
 from textual.binding import Binding, BindingType
 from textual.message import Message
 
-from holdfast_sidecar.live.view import LiveView
+from holdfast_sidecar.export.live.view import LiveView
 from holdfast_sidecar.top.choice import Choice, Pane
 from holdfast_sidecar.top.cursor import Cursor
 from holdfast_sidecar.top.drawing.canvas import Body, Canvas

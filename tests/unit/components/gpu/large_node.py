@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tests.unit.metrics.picture import (
+from tests.unit.export.picture import (
     FABRIC,
     GPU,
     MEMORY_WORDS,
@@ -22,7 +22,7 @@ from holdfast_sidecar.components.gpu.energy import EnergyAccount, GpuView
 from holdfast_sidecar.components.gpu.ownership import Ownership, Source, Tie
 from holdfast_sidecar.components.gpu.readings import GpuReading
 from holdfast_sidecar.components.network.readings import FabricReading, LinkStory
-from holdfast_sidecar.picture import Picture
+from holdfast_sidecar.export.state import Picture
 from holdfast_sidecar.ranks.observation import RankHistory
 from holdfast_sidecar.records.reports import Point, RankEnergy
 

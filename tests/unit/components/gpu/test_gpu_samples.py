@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from tests.unit.metrics.picture import GPU, node_report, picture
+from tests.unit.export.picture import GPU, node_report, picture
 
 from holdfast_sidecar.components.gpu.metrics import SHOWN
 from holdfast_sidecar.components.gpu.readings import GpuReading, NvmlSilence, Signal
 from holdfast_sidecar.components.machine import MachineReading
 from holdfast_sidecar.components.xid.events import GpuEvents
 from holdfast_sidecar.components.xid.readings import Known, Tally, XidReading
-from holdfast_sidecar.metrics.drawing import draw
-from holdfast_sidecar.metrics.job_samples import token_joules
+from holdfast_sidecar.export.exposition import draw
+from holdfast_sidecar.export.job_metrics import token_joules
 from holdfast_sidecar.records.codec import decode
 from holdfast_sidecar.records.findings import Remedy
 from holdfast_sidecar.records.metric import Sample

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from tests.unit.metrics.picture import picture
+from tests.unit.export.picture import picture
 
 from holdfast_sidecar.components.machine import MachineReading
 from holdfast_sidecar.components.network.readings import Device, FabricReading, Port
-from holdfast_sidecar.metrics.drawing import draw
+from holdfast_sidecar.export.exposition import draw
 
 
 def test_a_driver_that_counts_bytes_by_two_names_makes_one_series() -> None:

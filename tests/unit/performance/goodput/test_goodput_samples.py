@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from tests.unit.metrics.picture import PLAN, VIEW, picture
-from tests.unit.metrics.test_page import ended
+from tests.unit.export.picture import PLAN, VIEW, picture
+from tests.unit.export.test_page import ended
 
 from holdfast_sidecar.config.settings import CostSettings, PolicySettings
-from holdfast_sidecar.metrics.drawing import draw
-from holdfast_sidecar.metrics.job_samples import CAUSES
+from holdfast_sidecar.export.exposition import draw
+from holdfast_sidecar.export.job_metrics import CAUSES
+from holdfast_sidecar.export.state import Picture
 from holdfast_sidecar.performance.goodput.metrics import STOPPED_FOR_S, budget_left, is_open
-from holdfast_sidecar.picture import Picture
 from holdfast_sidecar.records.account import Category
 from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.records.plan import Incident, Quarantine
