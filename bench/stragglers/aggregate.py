@@ -19,7 +19,6 @@ from bench.stragglers.names import AGGREGATE
 from bench.stragglers.scenario import Fault, Layout, Scenario
 from bench.stragglers.section import Section
 from bench.stragglers.simulated_job import SimulatedJob
-from holdfast_sidecar.collecting import collect_seldom
 from holdfast_sidecar.performance.stragglers.component import Judging
 from holdfast_sidecar.performance.stragglers.efficiency import EfficiencyWatch
 from holdfast_sidecar.performance.stragglers.judge import Judge
@@ -27,6 +26,7 @@ from holdfast_sidecar.performance.stragglers.placement import Place
 from holdfast_sidecar.records.clock import Moment
 from holdfast_sidecar.records.reports import NodeReport, RankReport
 from holdfast_sidecar.records.steps import Cause, StepLine, spell
+from holdfast_sidecar.wiring import collect_seldom
 
 RANKS = Layout(dp=64, tp=8, pp=8)
 LINES_KEPT = 4

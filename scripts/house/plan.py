@@ -51,7 +51,7 @@ def read_plan(repository: Path, room: str, here: Path = Path(__file__).parent) -
     in_room = {
         path_of(new): [path_of(old) for old in olds]
         for new, olds in entries.items()
-        if _is_in(new, room)
+        if _is_in(new, room) and olds != [new]
     }
     tests: dict[str, str] = tomllib.loads((here / "tests.toml").read_text())
     moved = {new: old for new, old in tests.items() if _is_in(new.removeprefix(TESTS), room)}

@@ -15,7 +15,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from holdfast_sidecar.actions import Deeds
 from holdfast_sidecar.checkpoint.replication.fetch import PeerCounts
+from holdfast_sidecar.checks import (
+    judge_machine,
+    judge_ranks,
+    keep_onsets,
+    newly_found,
+    no_longer_found,
+)
 from holdfast_sidecar.components.hardware import HardwareAttention
 from holdfast_sidecar.components.health_check.component import NodeGate
 from holdfast_sidecar.components.health_check.self_test import Proving
@@ -25,13 +33,9 @@ from holdfast_sidecar.components.network.checks import told_only
 from holdfast_sidecar.components.network.round_trip import Echo, NoEcho, life_of
 from holdfast_sidecar.config.settings import Settings
 from holdfast_sidecar.controller.fence import HeartbeatTimes
-from holdfast_sidecar.deeds import Deeds
-from holdfast_sidecar.detectors.judgement import judge_machine, judge_ranks
-from holdfast_sidecar.detectors.onset import keep_onsets, newly_found, no_longer_found
 from holdfast_sidecar.export.state import Cost, Picture
-from holdfast_sidecar.farewell import Farewell
+from holdfast_sidecar.lifecycle import Farewell, Parting
 from holdfast_sidecar.linux.probe_runner import ProbeRunner
-from holdfast_sidecar.parting import Parting
 from holdfast_sidecar.performance.stragglers.component import OwnNode, SlownessAttention
 from holdfast_sidecar.policy.attached import obeyed
 from holdfast_sidecar.ranks.arrival import (

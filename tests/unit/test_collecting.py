@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from holdfast_sidecar.collecting import collect_seldom
 from holdfast_sidecar.records.steps import FIELDS, StepLine
+from holdfast_sidecar.wiring import collect_seldom
 
 RANKS = 4096
 

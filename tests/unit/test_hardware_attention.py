@@ -5,11 +5,11 @@ from pathlib import Path
 
 from tests.unit.components.xid.test_attending import START_S, gpus
 
+from holdfast_sidecar.checks import keep_onsets
 from holdfast_sidecar.components.gpu.readings import GpuReading
 from holdfast_sidecar.components.hardware import HardwareAttention
 from holdfast_sidecar.components.machine import MachineReading
 from holdfast_sidecar.components.xid.component import XidAttention
-from holdfast_sidecar.detectors.onset import keep_onsets
 from holdfast_sidecar.records.clock import Moment
 from holdfast_sidecar.records.findings import Finding
 

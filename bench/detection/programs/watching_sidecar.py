@@ -13,13 +13,13 @@ import threading
 import time
 from pathlib import Path
 
-from holdfast_sidecar.assembly import assemble, open_desk
 from holdfast_sidecar.config.paths import Places
 from holdfast_sidecar.config.settings import PathSettings, Settings
 from holdfast_sidecar.export.state import Picture
-from holdfast_sidecar.first_look import Site
 from holdfast_sidecar.records.findings import Kind
+from holdfast_sidecar.startup import Site
 from holdfast_sidecar.store.orders import LocalState, Orders
+from holdfast_sidecar.wiring import assemble, open_desk
 
 
 class TellingTime:

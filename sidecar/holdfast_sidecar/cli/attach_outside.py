@@ -14,7 +14,7 @@ from holdfast.ending_processes import signal_handle
 from holdfast.owned import owned_file
 from holdfast.permit import NotPermitted
 from holdfast.removing import unlink
-from holdfast_sidecar.assembly import coordinate, open_desk
+from holdfast_sidecar.actions import have_all_kept
 from holdfast_sidecar.cli.attach_console import Console
 from holdfast_sidecar.cli.attach_store import open_attached_store
 from holdfast_sidecar.cli.attach_watch import ENDINGS, Watched, leave_on_signal, say
@@ -23,8 +23,6 @@ from holdfast_sidecar.components.gpu.ownership import busy_by_pid
 from holdfast_sidecar.config.paths import NAME, places
 from holdfast_sidecar.config.settings import OVERSLEPT_S, BadInput
 from holdfast_sidecar.controller.coordinator import Coordinator
-from holdfast_sidecar.deeds import have_all_kept
-from holdfast_sidecar.first_look import Site, await_place
 from holdfast_sidecar.incidents.collect import (
     WAIT_S,
     EvidenceTries,
@@ -52,9 +50,10 @@ from holdfast_sidecar.records.clock import Moment
 from holdfast_sidecar.records.findings import Finding
 from holdfast_sidecar.records.plan import Plan
 from holdfast_sidecar.records.reports import RankReport
-from holdfast_sidecar.sidecar_record import SidecarRecord, lock_node, write_record
+from holdfast_sidecar.startup import SidecarRecord, Site, await_place, lock_node, write_record
 from holdfast_sidecar.store.orders import LocalState, Orders
 from holdfast_sidecar.store.protocol import Section
+from holdfast_sidecar.wiring import coordinate, open_desk
 
 LOOK_S = 0.5
 """What is judged from outside lasts seconds at least."""

@@ -12,19 +12,16 @@ import click
 
 from holdfast.owned import owned_file
 from holdfast.removing import unlink
-from holdfast_sidecar.assembly import assemble, coordinate, open_desk
 from holdfast_sidecar.cli.attach_console import Console
 from holdfast_sidecar.cli.attach_store import open_attached_store
-from holdfast_sidecar.collecting import collect_seldom
 from holdfast_sidecar.config.paths import hold_shm, places
 from holdfast_sidecar.config.settings import BadInput, Settings
 from holdfast_sidecar.export.routes import Exporter
 from holdfast_sidecar.export.state import Picture
-from holdfast_sidecar.exporting import open_exporter
-from holdfast_sidecar.first_look import Site, await_place
 from holdfast_sidecar.linux.threads import start_needed_thread
 from holdfast_sidecar.ranks.ending import remove_shared_memory
-from holdfast_sidecar.sidecar_record import SidecarRecord, lock_node, write_record
+from holdfast_sidecar.startup import SidecarRecord, Site, await_place, lock_node, write_record
+from holdfast_sidecar.wiring import assemble, collect_seldom, coordinate, open_desk, open_exporter
 
 ENDINGS = (signal.SIGTERM, signal.SIGINT)
 

@@ -81,16 +81,20 @@ def _with_flags(settings: Settings, flags: Mapping[str, object]) -> Settings:
 def _watch(
     job: str, node: str, launcher_pid: int, settings: Settings, slot_holder: int | None
 ) -> None:
-    from holdfast_sidecar.assembly import assemble, coordinate, open_desk, open_echo
     from holdfast_sidecar.checkpoint.snapshot.memory import inherited_memory
-    from holdfast_sidecar.collecting import collect_seldom
     from holdfast_sidecar.config.paths import NAME, open_shm, places
-    from holdfast_sidecar.exporting import open_exporter
-    from holdfast_sidecar.first_look import Site, await_place
     from holdfast_sidecar.linux import priority
     from holdfast_sidecar.linux.threads import start_needed_thread
-    from holdfast_sidecar.sidecar_record import SidecarRecord, lock_node, write_record
+    from holdfast_sidecar.startup import SidecarRecord, Site, await_place, lock_node, write_record
     from holdfast_sidecar.store.connection import open_store
+    from holdfast_sidecar.wiring import (
+        assemble,
+        collect_seldom,
+        coordinate,
+        open_desk,
+        open_echo,
+        open_exporter,
+    )
 
     for what, name in (("job", job), ("node", node)):
         if not NAME.fullmatch(name):

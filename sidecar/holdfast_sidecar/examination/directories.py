@@ -11,7 +11,7 @@ from pathlib import Path
 from holdfast.owned import owned_file
 from holdfast.removing import rmdir
 from holdfast.storage import absolute, is_url, open_folder, written_here
-from holdfast_sidecar import preflight
+from holdfast_sidecar import startup
 from holdfast_sidecar.checkpoint.ledger import untouched
 from holdfast_sidecar.config.paths import state_root
 from holdfast_sidecar.config.settings import Settings
@@ -48,10 +48,10 @@ def _left_as_found(paths: Sequence[Path]) -> Iterator[None]:
 def _check_all(settings: Settings, ranks: int) -> list[Check]:
     shm, state = Path(settings.paths.shm_dir), state_root(settings.paths)
     found = [
-        _judge("shared memory", shm, preflight.shm_problem(settings, ranks, preflight.read_room)),
-        _judge("state", state, preflight.state_problem(settings)),
+        _judge("shared memory", shm, startup.shm_problem(settings, ranks, startup.read_room)),
+        _judge("state", state, startup.state_problem(settings)),
     ]
-    losses = preflight.losses(settings)
+    losses = startup.losses(settings)
     found = [
         Check(check.what, WARN, losses[check.what])
         if check.verdict != FAIL and check.what in losses
@@ -79,8 +79,8 @@ def _check_checkpoints(settings: Settings) -> Check:
     if is_url(settings.checkpoint.dir):
         return _check_url(settings)
     path = Path(settings.checkpoint.dir)
-    found = _judge("checkpoints", path, preflight.checkpoint_problem(settings))
-    room = preflight.read_room(path)
+    found = _judge("checkpoints", path, startup.checkpoint_problem(settings))
+    room = startup.read_room(path)
     if found.verdict == OK and room is not None and room.free_bytes < LITTLE_BYTES:
         return Check("checkpoints", WARN, f"{found.line}: room for little more than one")
     if found.verdict == OK and _is_everybodys(path):
@@ -98,7 +98,7 @@ def _is_everybodys(path: Path) -> bool:
 def _check_url(settings: Settings) -> Check:
     """Write a file there and remove it: whoever may list a bucket may still not write to it."""
     url = settings.checkpoint.dir
-    if problem := preflight.checkpoint_problem(settings):
+    if problem := startup.checkpoint_problem(settings):
         return Check("checkpoints", FAIL, problem)
     folder = open_folder(url)
     try:
@@ -112,6 +112,6 @@ def _check_url(settings: Settings) -> Check:
 def _judge(what: str, path: Path, problem: str | None) -> Check:
     if problem:
         return Check(what, FAIL, problem)
-    room = preflight.read_room(path)
-    free = "" if room is None else f", {preflight.binary_size(room.free_bytes)} free"
+    room = startup.read_room(path)
+    free = "" if room is None else f", {startup.binary_size(room.free_bytes)} free"
     return Check(what, OK, f"{path}{free}")

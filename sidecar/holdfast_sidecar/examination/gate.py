@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from holdfast_sidecar.checks import judge_fabric
 from holdfast_sidecar.components.gpu.links import LinkMemory, remember_links
 from holdfast_sidecar.components.hardware import HardwareAttention
 from holdfast_sidecar.components.health_check.checks import (
@@ -28,7 +29,6 @@ from holdfast_sidecar.components.xid.component import XidAttention
 from holdfast_sidecar.components.xid.storage import read_boot, read_history
 from holdfast_sidecar.config.paths import history_of
 from holdfast_sidecar.config.settings import Settings
-from holdfast_sidecar.detectors.judgement import judge_fabric
 from holdfast_sidecar.examination.check import FAIL, NOTE, OK, WARN, Check
 from holdfast_sidecar.examination.gpus import Driver
 from holdfast_sidecar.linux.files import KernelTrees

@@ -48,7 +48,7 @@ from holdfast_sidecar.launcher.slot_holder import SlotHolder
 from holdfast_sidecar.launcher.standby import Standby
 from holdfast_sidecar.launcher.stock_agent import StockAgent
 from holdfast_sidecar.launcher.torch_config import Launch, make_launch
-from holdfast_sidecar.preflight import check_node, losses
+from holdfast_sidecar.startup import check_node, losses
 
 logger = logging.getLogger(__name__)
 

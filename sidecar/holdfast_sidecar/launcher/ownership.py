@@ -33,7 +33,7 @@ from holdfast_sidecar.config.paths import (
 )
 from holdfast_sidecar.config.settings import BadInput, PathSettings
 from holdfast_sidecar.ranks.ending import all_unlocked, is_slot_in_use
-from holdfast_sidecar.sidecar_record import STAND_IN
+from holdfast_sidecar.startup import STAND_IN
 
 logger = logging.getLogger(__name__)
 

@@ -27,9 +27,9 @@ from holdfast.removing import unlink
 from holdfast_sidecar.config.paths import Places
 from holdfast_sidecar.launcher.preemption import AGAIN_S
 from holdfast_sidecar.launcher.sidecar_log import SidecarLog
+from holdfast_sidecar.lifecycle import read_last_word, read_stay
 from holdfast_sidecar.linux.threads import MORE_THREADS, NONE_LEFT, start_patiently
 from holdfast_sidecar.records.formatting import how_it_ended
-from holdfast_sidecar.staying import read_last_word, read_stay
 
 logger = logging.getLogger(__name__)
 

@@ -32,7 +32,7 @@ from holdfast_sidecar.launcher.rank_pages import read_completed_steps
 from holdfast_sidecar.launcher.rendezvous import Assignment, HoldfastRendezvous
 from holdfast_sidecar.launcher.seating import context_for
 from holdfast_sidecar.launcher.sidecar_process import has_own_sidecar
-from holdfast_sidecar.preflight import check_node
+from holdfast_sidecar.startup import check_node
 
 
 def create(parameters: RendezvousParameters) -> HoldfastRendezvous:

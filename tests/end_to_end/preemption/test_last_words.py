@@ -16,7 +16,7 @@ import pytest
 from tests.servers import free_port
 
 from holdfast_sidecar.export.http_server import SCRAPE
-from holdfast_sidecar.staying import TELLING
+from holdfast_sidecar.lifecycle import TELLING
 
 if TYPE_CHECKING:
     from tests.end_to_end.preemption.conftest import Launch, Scheduler

@@ -13,7 +13,7 @@ from holdfast_sidecar.config.settings import PathSettings, Settings
 from holdfast_sidecar.examination.directories import check_directories
 from holdfast_sidecar.launcher import job_server
 from holdfast_sidecar.launcher.ownership import own_node
-from holdfast_sidecar.preflight import check_node, losses
+from holdfast_sidecar.startup import check_node, losses
 
 pytestmark = [
     pytest.mark.root,

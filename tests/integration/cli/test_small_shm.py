@@ -6,7 +6,7 @@ import pytest
 
 from holdfast_sidecar.config.settings import BadInput, CheckpointSettings, PathSettings, Settings
 from holdfast_sidecar.examination.directories import check_directories
-from holdfast_sidecar.preflight import check_node, losses
+from holdfast_sidecar.startup import check_node, losses
 
 pytestmark = [
     pytest.mark.root,

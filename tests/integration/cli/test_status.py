@@ -8,7 +8,7 @@ from holdfast.page import Ending, Word
 from holdfast_sidecar.records.checkpoint import LedgerEntry
 from holdfast_sidecar.records.findings import Finding, Kind
 from holdfast_sidecar.records.plan import Incident
-from holdfast_sidecar.sidecar_record import SidecarRecord, write_record
+from holdfast_sidecar.startup import SidecarRecord, write_record
 from holdfast_sidecar.store.protocol import Section
 
 

@@ -18,11 +18,11 @@ from holdfast_sidecar.cli.attach_console import Console
 from holdfast_sidecar.cli.attach_outside import OutsideWatch
 from holdfast_sidecar.config.paths import Places
 from holdfast_sidecar.config.settings import Settings, SidecarSettings
-from holdfast_sidecar.first_look import Site
 from holdfast_sidecar.ranks.unhooked import OutsideLook, OutsideRank
 from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.records.plan import Member, Plan
 from holdfast_sidecar.records.reports import NodeReport
+from holdfast_sidecar.startup import Site
 from holdfast_sidecar.store.orders import LocalState, Orders
 from holdfast_sidecar.store.protocol import Lease, Section, View
 

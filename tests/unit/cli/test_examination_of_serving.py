@@ -8,7 +8,7 @@ from pathlib import Path
 
 from holdfast_sidecar.config.settings import SidecarSettings
 from holdfast_sidecar.examination.serving import check_serving
-from holdfast_sidecar.sidecar_record import SidecarRecord, write_record
+from holdfast_sidecar.startup import SidecarRecord, write_record
 
 BEYOND = SidecarSettings(listen="0.0.0.0:0")
 

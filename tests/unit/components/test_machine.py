@@ -6,12 +6,12 @@ import dataclasses
 
 from tests.unit.ranks.scene import moment
 
+from holdfast_sidecar.checks import keep_onsets, newly_found, no_longer_found
 from holdfast_sidecar.components.host.host import find_host_troubles
 from holdfast_sidecar.components.host.readings import HostReading, Pressure, Room
 from holdfast_sidecar.components.network.checks import find_link_troubles
 from holdfast_sidecar.components.network.readings import LinkLook, LinkStory
 from holdfast_sidecar.config.settings import FabricSettings
-from holdfast_sidecar.detectors.onset import keep_onsets, newly_found, no_longer_found
 from holdfast_sidecar.ranks.checks import find_absences
 from holdfast_sidecar.records.findings import Finding, Kind
 from holdfast_sidecar.records.reports import ProbeHealth

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from holdfast_sidecar.assembly import assemble
 from holdfast_sidecar.config.paths import Places
 from holdfast_sidecar.config.settings import PathSettings, Settings
-from holdfast_sidecar.first_look import Site
 from holdfast_sidecar.linux import oom
+from holdfast_sidecar.startup import Site
+from holdfast_sidecar.wiring import assemble
 
 
 def test_the_kernel_s_log_is_that_of_the_machine_that_is_meant(

@@ -15,10 +15,10 @@ from tests.unit.deploy.known_words import known_variables, mentioned, parse_comm
 from tests.unit.deploy.manifests import DEPLOY
 
 from holdfast_sidecar.config.settings import PolicySettings
+from holdfast_sidecar.lifecycle import WRITING
 from holdfast_sidecar.linux.priority import NICENESS
 from holdfast_sidecar.policy.budget import EXIT_DO_NOT_REQUEUE, EXIT_REQUEUE
 from holdfast_sidecar.policy.start import EXIT_BAD_INPUT
-from holdfast_sidecar.staying import WRITING
 
 FOLDER = DEPLOY / "systemd"
 SIDECAR = FOLDER / "holdfast-sidecar@.service"

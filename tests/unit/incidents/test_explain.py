@@ -12,7 +12,7 @@ from holdfast_sidecar.incidents.explain import tell
 from holdfast_sidecar.incidents.storage import Chronicle
 from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.records.plan import Incident
-from holdfast_sidecar.sidecar_record import SidecarRecord, write_record
+from holdfast_sidecar.startup import SidecarRecord, write_record
 from holdfast_sidecar.store.memory_store import MemoryServer, MemoryStore
 
 

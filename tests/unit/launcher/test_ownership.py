@@ -24,7 +24,7 @@ from holdfast_sidecar.launcher.ownership import (
     sweep_pages,
     sweep_slots,
 )
-from holdfast_sidecar.sidecar_record import STAND_IN
+from holdfast_sidecar.startup import STAND_IN
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ import pytest
 from holdfast_sidecar.config.paths import Places
 from holdfast_sidecar.launcher import sidecar_process
 from holdfast_sidecar.launcher.sidecar_process import SidecarProcess
-from holdfast_sidecar.staying import write_last_word
+from holdfast_sidecar.lifecycle import write_last_word
 
 
 class Sleeper(SidecarProcess):

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from holdfast_sidecar.assembly import assemble
 from holdfast_sidecar.components.gpu.nvml.probe import GpuProbe
 from holdfast_sidecar.components.host import storage, thermal
 from holdfast_sidecar.config.paths import Places
 from holdfast_sidecar.config.settings import Settings
-from holdfast_sidecar.first_look import Site
 from holdfast_sidecar.linux.probe_runner import Patient, SilentError
+from holdfast_sidecar.startup import Site
+from holdfast_sidecar.wiring import assemble
 
 
 @dataclass

@@ -6,9 +6,9 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-from tests.unit.loop.test_loop import HOST, Coordination, Fixed, loop  # noqa: F401 - a fixture
 from tests.unit.pretend_pages import publish, write_page
 from tests.unit.ranks.scene import record
+from tests.unit.test_loop import HOST, Coordination, Fixed, loop  # noqa: F401 - a fixture
 from tests.unit.test_slowness_attention import Twin, slow, standing
 
 from holdfast_sidecar.components.host.readings import Pressure

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.unit.loop.test_loop import Coordination, loop
 from tests.unit.pretend_pages import publish, set_word, write_page
 from tests.unit.ranks.scene import record
 from tests.unit.ranks.test_arrival import PAST, STEP, standing, trace
+from tests.unit.test_loop import Coordination, loop
 
 from holdfast.page import Phase, Word
 from holdfast_sidecar.loop import Loop

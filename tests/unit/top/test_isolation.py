@@ -15,7 +15,7 @@ LOADED = "loaded = {n.split('.')[0] for n in sys.modules} & {'textual', 'rich'}\
     "imports",
     [
         "import holdfast",
-        "import holdfast_sidecar.assembly, holdfast_sidecar.cli.sidecar",
+        "import holdfast_sidecar.wiring, holdfast_sidecar.cli.sidecar",
         "import holdfast_sidecar.cli.top",
     ],
 )

@@ -14,7 +14,7 @@ from holdfast_sidecar.config.paths import state_root
 from holdfast_sidecar.config.settings import BadInput
 from holdfast_sidecar.export.job_record import read_record
 from holdfast_sidecar.policy.cluster import parse_cluster
-from holdfast_sidecar.preflight import key_problem
+from holdfast_sidecar.startup import key_problem
 
 
 def find_root(effective: Effective, job: str | None, given: str | None) -> str:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.unit.loop.test_loop import Fixed, loop  # noqa: F401 - a fixture
+from tests.unit.test_loop import Fixed, loop  # noqa: F401 - a fixture
 
 from holdfast_sidecar.components.network.ethernet import NetworkProbe
 from holdfast_sidecar.components.network.rdma import FabricProbe

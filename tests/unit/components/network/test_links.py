@@ -7,6 +7,7 @@ from pathlib import Path
 
 from tests.unit.ranks.scene import moment
 
+from holdfast_sidecar.checks import judge_fabric
 from holdfast_sidecar.components.machine import MachineReading
 from holdfast_sidecar.components.network.ethernet import NetworkProbe
 from holdfast_sidecar.components.network.pcie import PciProbe
@@ -14,7 +15,6 @@ from holdfast_sidecar.components.network.rdma import FabricProbe
 from holdfast_sidecar.components.network.readings import LinkLook, LinkStory
 from holdfast_sidecar.config.settings import FabricSettings
 from holdfast_sidecar.demo.fake_sysfs import ACTIVE, DOWN, FakeSysfs, build_fabric
-from holdfast_sidecar.detectors.judgement import judge_fabric
 from holdfast_sidecar.records.findings import Finding, Kind, Remedy
 
 

@@ -11,7 +11,7 @@ from tests.unit.desk_twin import MemoryDesk
 
 from holdfast_sidecar.checkpoint.writer.requests import Entered, Part, Question, Seal, WriteParts
 from holdfast_sidecar.config.settings import CheckpointSettings, Settings, SidecarSettings
-from holdfast_sidecar.parting import Parting
+from holdfast_sidecar.lifecycle import TELLING, WRITING, Parting, read_last_word, read_stay
 from holdfast_sidecar.records.checkpoint import (
     CheckpointOrder,
     FileFact,
@@ -21,7 +21,6 @@ from holdfast_sidecar.records.checkpoint import (
 from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.records.plan import Member, Plan
 from holdfast_sidecar.records.reports import RankReport
-from holdfast_sidecar.staying import TELLING, WRITING, read_last_word, read_stay
 from holdfast_sidecar.store.orders import Orders
 from holdfast_sidecar.store.protocol import Lease, Section, View
 

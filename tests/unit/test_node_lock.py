@@ -11,7 +11,7 @@ import pytest
 
 from holdfast_sidecar.config.paths import Places
 from holdfast_sidecar.config.settings import BadInput
-from holdfast_sidecar.sidecar_record import NodeLock, SidecarRecord, lock_node, write_record
+from holdfast_sidecar.startup import NodeLock, SidecarRecord, lock_node, write_record
 
 
 def test_whoever_has_it_next_knows_who_is_gone(tmp_path: Path) -> None:

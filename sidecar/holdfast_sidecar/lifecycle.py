@@ -1,23 +1,23 @@
-"""What keeps a sidecar that may leave: a checkpoint on its way; of a job whose one launcher died,
-the newest snapshot; a Prometheus that has yet to hear how the run ended.
-
-In the second case nobody is left to agree with (a single node's Redis died with the launcher): all
-ranks were this node's, so their sidecar seals what they left.
-"""
+"""How a sidecar outlives its launcher: it reports, clears up, and leaves after a grace."""
 
 from __future__ import annotations
 
 import logging
+import os
 import secrets
+import select
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
+from holdfast.identity import ProcessIdentity, read_identity
 from holdfast.owned import owned_file
 from holdfast.removing import unlink
 from holdfast_sidecar.checkpoint.directory import checkpoint_url
 from holdfast_sidecar.checkpoint.writer.client import Desk
 from holdfast_sidecar.checkpoint.writer.requests import Seal, WriteParts
+from holdfast_sidecar.config.paths import Places
 from holdfast_sidecar.config.settings import Settings
 from holdfast_sidecar.policy.checkpoint_choice import (
     ABOUT_NUMBERS,
@@ -26,6 +26,15 @@ from holdfast_sidecar.policy.checkpoint_choice import (
     trusted_now,
 )
 from holdfast_sidecar.policy.checkpoint_order import last_step, newest_held, writers_of
+from holdfast_sidecar.ranks.ending import (
+    ActionRunner,
+    end_leftovers,
+    find_leftovers,
+    has_new_owner,
+    read_statuses,
+    remove_shared_memory,
+    unowned,
+)
 from holdfast_sidecar.records.checkpoint import (
     CheckpointOrder,
     LedgerEntry,
@@ -35,18 +44,71 @@ from holdfast_sidecar.records.checkpoint import (
 from holdfast_sidecar.records.codec import decode
 from holdfast_sidecar.records.plan import TERMINAL, Plan
 from holdfast_sidecar.records.reports import RankReport
-from holdfast_sidecar.staying import (
-    TELLING,
-    WRITING,
-    Stay,
-    read_stay,
-    write_last_word,
-    write_stay,
-)
+from holdfast_sidecar.store.embedded import remove_files
 from holdfast_sidecar.store.orders import Orders
 from holdfast_sidecar.store.protocol import Section
 
 log = logging.getLogger(__name__)
+
+logger = logging.getLogger(__name__)
+
+
+# Why a sidecar that may leave stays, in a file that its launcher reads, and what it says last.
+
+
+@dataclass(frozen=True)
+class Stay:
+    """A reason, and for how long it holds at most."""
+
+    words: str
+    most_s: float
+    gives_way: bool
+    """A launcher that is about to be killed does not wait for this."""
+
+
+WRITING = Stay("a checkpoint is being written", 60.0, gives_way=False)
+"""A launcher waits for this, and a machine's shutdown is seldom longer; ten times what a snapshot
+of a few gigabytes takes to a local disk."""
+
+TELLING = Stay("the next scrape is to hear of the end", 20.0, gives_way=True)
+"""For a Prometheus to come by and hear how the run ended: an interval of 15 s, and some."""
+
+_LAST = "last: "
+
+
+def write_stay(path: Path, stay: Stay) -> None:
+    """Leave word. Raises OSError."""
+    path.write_text(stay.words, encoding="utf-8")
+
+
+def read_stay(path: Path) -> Stay | None:
+    """What is left there; None: nothing, or nothing that is understood."""
+    try:
+        words = path.read_text(encoding="utf-8")
+    except (OSError, ValueError):
+        return None
+    return next((stay for stay in (WRITING, TELLING) if stay.words == words), None)
+
+
+def write_last_word(path: Path, line: str) -> None:
+    """Leave what people at the console are to hear of what was waited for. Raises OSError."""
+    path.write_text(_LAST + line, encoding="utf-8")
+
+
+def read_last_word(path: Path) -> str:
+    """What was left so; empty: nothing."""
+    try:
+        words = path.read_text(encoding="utf-8")
+    except (OSError, ValueError):
+        return ""
+    return words.removeprefix(_LAST) if words.startswith(_LAST) else ""
+
+
+# What keeps a sidecar that may leave: a checkpoint on its way; of a job whose one launcher died,
+# the newest snapshot; a Prometheus that has yet to hear how the run ended.
+#
+# In the second case nobody is left to agree with (a single node's Redis died with the launcher):
+# all ranks were this node's, so their sidecar seals what they left.
 
 
 @dataclass
@@ -199,3 +261,104 @@ def _ledger(orders: Orders) -> list[LedgerEntry]:
         return []
     texts = orders.view.section(Section.LEDGER).values()
     return [entry for text in texts if (entry := decode(LedgerEntry, text)) is not None]
+
+
+# Watches the launcher of this node: the very process, not whoever has its pid later.
+
+
+@dataclass(frozen=True)
+class LauncherWatch:
+    """A launcher held by pidfd; `pidfd` None: there is none to watch, or it is gone already."""
+
+    pid: int
+    pidfd: int | None
+
+    def is_alive(self) -> bool:
+        """Whether it still runs. Without a launcher to watch (pid 0) none is missing."""
+        if self.pid == 0:
+            return True
+        if self.pidfd is None:
+            return False
+        poll = select.poll()
+        poll.register(self.pidfd, select.POLLIN)
+        return not poll.poll(0)
+
+    def close(self) -> None:
+        """Let go of the handle."""
+        if self.pidfd is not None:
+            os.close(self.pidfd)
+
+
+def watch_launcher(pid: int, start_ticks: int = 0) -> LauncherWatch:
+    """Start watching a process (pid 0: none). With `start_ticks` it must be that very one."""
+    if pid == 0:
+        return LauncherWatch(0, None)
+    try:
+        pidfd = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return LauncherWatch(pid, None)
+    identity = read_identity(pid)
+    if identity is None or (start_ticks and identity.start_ticks != start_ticks):
+        os.close(pidfd)
+        return LauncherWatch(pid, None)
+    return LauncherWatch(pid, pidfd)
+
+
+@dataclass
+class Farewell:
+    """Watches the launcher and knows when it is time to go."""
+
+    launcher: LauncherWatch
+    places: Places
+    grace_s: float
+    runner: ActionRunner = field(default_factory=ActionRunner)
+    _gone_s: float | None = None
+    has_successor: bool = False
+    """A new launcher of this job runs on this node; it has a sidecar of its own."""
+
+    def watch(self, now_s: float) -> bool:
+        """Whether the launcher lives (or there is none to watch)."""
+        if self.launcher.is_alive():
+            return True
+        if self._gone_s is None:
+            logger.warning("launcher %d is gone; leaving in %g s", self.launcher.pid, self.grace_s)
+            self._gone_s = now_s
+        # A new launcher of this job on this node starts a sidecar of its own.
+        self.has_successor = has_new_owner(self.places.lock)
+        return False
+
+    def is_due(self, now_s: float) -> bool:
+        """Whether this sidecar has nothing left to do."""
+        if self._gone_s is None:
+            return False
+        return self.has_successor or now_s - self._gone_s >= self.grace_s
+
+    def sweep(self, dead_ranks: Sequence[ProcessIdentity]) -> None:
+        """End what dead ranks left running."""
+        self.runner.run("end_leftovers", partial(_end_leftovers, dead_ranks))
+
+    def say(self, dead_ranks: Sequence[ProcessIdentity]) -> None:
+        """Clear up for good. A launcher that lives clears up by itself."""
+        if self.launcher.is_alive() or self.has_successor:
+            return
+        self.sweep(dead_ranks)
+        self.runner.run("remove_server_files", partial(_remove_server_files, self.places))
+        self.runner.run(
+            "remove_shared_memory",
+            partial(remove_shared_memory, self.places.shm, self.places.lock),
+        )
+
+
+def _end_leftovers(dead_ranks: Sequence[ProcessIdentity]) -> bool:
+    return bool(dead_ranks) and end_leftovers(find_leftovers(read_statuses(), dead_ranks))
+
+
+def _remove_server_files(places: Places) -> bool:
+    """A server of the launcher's own died with it; its record would lead nowhere."""
+    with unowned(places.lock) as is_unowned:
+        if not is_unowned:
+            return False
+        if not (remove_files(places.local_server) or remove_files(places.server)):
+            return False
+        unlink(owned_file(places.server_record), missing_ok=True)
+    return True

@@ -12,7 +12,7 @@ from holdfast_sidecar.checkpoint.snapshot.slots import least_reserve
 from holdfast_sidecar.config.loading import search_path
 from holdfast_sidecar.config.paths import expand, state_root, user_name, usual_state_root
 from holdfast_sidecar.config.settings import BadInput, CheckpointSettings, PathSettings, Settings
-from holdfast_sidecar.preflight import (
+from holdfast_sidecar.startup import (
     Room,
     check_node,
     losses,

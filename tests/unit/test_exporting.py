@@ -10,7 +10,7 @@ import pytest
 
 from holdfast_sidecar.config.paths import Places
 from holdfast_sidecar.config.settings import BadInput, Settings, SidecarSettings
-from holdfast_sidecar.exporting import open_exporter
+from holdfast_sidecar.wiring import open_exporter
 
 LOOPBACK = SidecarSettings(listen="127.0.0.1:0")
 

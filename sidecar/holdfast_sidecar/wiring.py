@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import gc
+import logging
 import os
 import secrets
 import socket
+import time
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
+from holdfast_sidecar.actions import Deeds
 from holdfast_sidecar.checkpoint.node_part import NodePart
 from holdfast_sidecar.checkpoint.replication.component import NodePeers
 from holdfast_sidecar.checkpoint.snapshot.slots import Allocation, NodeSlots, RoomReader
@@ -28,35 +33,50 @@ from holdfast_sidecar.components.network.rdma import FabricProbe, Selection
 from holdfast_sidecar.components.network.round_trip import Echo, NodeEcho
 from holdfast_sidecar.components.network.tcp import TcpProbe
 from holdfast_sidecar.components.xid.component import XidAttention
+from holdfast_sidecar.config.addresses import is_loopback, parse_listen, told_address
+from holdfast_sidecar.config.paths import Places
 from holdfast_sidecar.config.redaction import own_secrets
+from holdfast_sidecar.config.settings import BadInput, Settings
 from holdfast_sidecar.controller.coordinator import Coordinator, NodeIdentity, RoundTripWitness
 from holdfast_sidecar.controller.fence import FenceFile
 from holdfast_sidecar.controller.leader import Leadership
-from holdfast_sidecar.deeds import Deeds
+from holdfast_sidecar.export.access import open_protection
+from holdfast_sidecar.export.http_server import Server
 from holdfast_sidecar.export.job_record import read_requeues
-from holdfast_sidecar.farewell import Farewell
-from holdfast_sidecar.first_look import Site
+from holdfast_sidecar.export.live.routes import LivePage, LiveTelling
+from holdfast_sidecar.export.live.scene import PATIENCE_S
+from holdfast_sidecar.export.routes import (
+    DiscoveryRoute,
+    Exporter,
+    HealthRoute,
+    LastWords,
+    MetricsRoute,
+    TargetFile,
+    Targets,
+)
 from holdfast_sidecar.incidents.collect import EvidenceKeeping
 from holdfast_sidecar.incidents.storage import Chronicle
+from holdfast_sidecar.lifecycle import Farewell, Parting, watch_launcher
 from holdfast_sidecar.linux import oom
 from holdfast_sidecar.linux.files import KernelTrees, read_boot
 from holdfast_sidecar.linux.kmsg import KernelLog
 from holdfast_sidecar.linux.probe_runner import Patient, ProbeRunner
 from holdfast_sidecar.loop import Coordination, Loop, Teller
-from holdfast_sidecar.parting import Parting
 from holdfast_sidecar.performance import layout_probe
 from holdfast_sidecar.performance.layout_probe import LayoutsProbe
 from holdfast_sidecar.performance.stragglers.component import SlownessAttention
 from holdfast_sidecar.performance.stragglers.efficiency import EfficiencyWatch
 from holdfast_sidecar.performance.stragglers.judge import Judge
-from holdfast_sidecar.probes.launcher import watch_launcher
 from holdfast_sidecar.ranks.death_watch import DeathWatch
 from holdfast_sidecar.ranks.ending import ActionRunner
 from holdfast_sidecar.ranks.flight_recorder import Inquiry
 from holdfast_sidecar.ranks.observation import Attention
 from holdfast_sidecar.ranks.page import Pages, RankPage
 from holdfast_sidecar.ranks.probe import RanksProbe
+from holdfast_sidecar.startup import Site
 from holdfast_sidecar.store.protocol import Store
+
+logger = logging.getLogger(__name__)
 
 
 def open_echo(site: Site) -> NodeEcho:
@@ -244,3 +264,85 @@ def rooms(site: Site) -> Mapping[str, Path]:
     if where and "://" not in where:
         watched["checkpoint"] = Path(where)
     return watched
+
+
+# What one node's sidecar serves, put together: its routes, who may ask, and where it is found.
+
+
+@dataclass(frozen=True)
+class Served:
+    """A server that listens, and the address by which the others find it; empty: neither."""
+
+    exporter: Exporter
+    address: str
+    last_words: LastWords
+    unserved: str = ""
+    """Why there is no server, and how to mend it; empty: there is one."""
+
+
+def open_exporter(
+    job: str, node: str, settings: Settings, places: Places, is_needed: bool = True
+) -> Served:
+    """Begin to serve; before the first tick there is little to tell. Raises BadInput where that is
+    needed; else the log says so, and the job is watched without."""
+    server, unserved = _open_server(settings, is_needed)
+    address = ""
+    if server is not None:
+        address = told_address(settings.sidecar, server.port, settings.redis.url)
+    discovery = _discovery(job, node, address, TargetFile(places.targets))
+    live = LiveTelling(job, max(PATIENCE_S, 2 * settings.sidecar.node_timeout_s))
+    last_words = LastWords()
+    metrics = MetricsRoute(job, last_words=last_words)
+    exporter = Exporter(
+        routes=(LivePage(), live, metrics, HealthRoute(), discovery),
+        listeners=(discovery, live),
+        server=server,
+    )
+    exporter.serve()
+    if address:
+        _say(settings, address)
+    return Served(exporter, address, last_words, unserved)
+
+
+def _open_server(settings: Settings, is_needed: bool) -> tuple[Server | None, str]:
+    """The server, or why there is none."""
+    try:
+        return Server(settings.sidecar.listen, open_protection(settings.sidecar)), ""
+    except BadInput as error:
+        if is_needed:
+            raise
+        logger.error("no metrics and no page here, the job is watched all the same: %s", error)
+        return None, str(error)
+
+
+def _discovery(job: str, node: str, address: str, file: TargetFile) -> DiscoveryRoute:
+    left = file.read(time.time())
+    targets = Targets(node, address, left, is_known=bool(left), boot=read_boot())
+    return DiscoveryRoute(job, targets, file)
+
+
+def _say(settings: Settings, address: str) -> None:
+    host, _ = parse_listen(settings.sidecar.listen)
+    if is_loopback(host):
+        logger.info(
+            "metrics at %s, for this machine alone: with --listen HOST:PORT others reach them",
+            address,
+        )
+    else:
+        logger.info("metrics at %s, listening on %s", address, settings.sidecar.listen)
+
+
+# How seldom Python's garbage collector looks through a sidecar: it is there for cycles, of which
+# hardly any are made; all else goes as soon as nothing holds it.
+
+YOUNG = 20_000
+"""Objects that came and stayed since the last look (Python's own: 700). What 4,096 ranks tell in a
+second, and what is kept of their groups, are ten thousand, gone a second later: by Python's own
+number the leader would look through them twenty times a second, through all it has every few, and
+find nothing, for a fifth of what judging costs. In cycles so many objects hold a few megabytes."""
+
+
+def collect_seldom() -> None:
+    """Of this process, from now on."""
+    _, older, oldest = gc.get_threshold()
+    gc.set_threshold(YOUNG, older, oldest)

@@ -19,6 +19,7 @@ from tests.unit.ranks.scene import record
 
 from holdfast.page import Phase, Word
 from holdfast_sidecar import loop as loop_module
+from holdfast_sidecar.actions import Deeds
 from holdfast_sidecar.checkpoint.replication.fetch import PeerCounts
 from holdfast_sidecar.components.gpu.component import GpuWatch
 from holdfast_sidecar.components.gpu.ownership import Company
@@ -29,17 +30,14 @@ from holdfast_sidecar.components.network.readings import NetworkReading
 from holdfast_sidecar.components.xid.events import GpuEvents, XidEvent
 from holdfast_sidecar.config.paths import Places
 from holdfast_sidecar.config.settings import Settings
-from holdfast_sidecar.deeds import Deeds
 from holdfast_sidecar.export.job_record import read_record
 from holdfast_sidecar.export.state import Picture
-from holdfast_sidecar.farewell import Farewell
 from holdfast_sidecar.incidents.collect import EvidenceKeeping
 from holdfast_sidecar.incidents.storage import Chronicle, read_incidents
+from holdfast_sidecar.lifecycle import Farewell, LauncherWatch, Parting
 from holdfast_sidecar.linux.kmsg import KernelLog, KernelReading, KernelRecord
 from holdfast_sidecar.linux.probe_runner import ProbeRunner
 from holdfast_sidecar.loop import Loop
-from holdfast_sidecar.parting import Parting
-from holdfast_sidecar.probes.launcher import LauncherWatch
 from holdfast_sidecar.ranks.ending import ActionRunner
 from holdfast_sidecar.ranks.page import Pages
 from holdfast_sidecar.ranks.probe import RanksProbe
@@ -455,7 +453,7 @@ def test_an_incident_whose_name_is_a_path_is_not_followed(loop: Loop, tmp_path: 
 def test_nothing_on_the_sidecars_path_imports_torch_or_numpy() -> None:
     code = (
         "import sys, holdfast_sidecar.cli.main, holdfast_sidecar.cli.sidecar;"
-        "import holdfast_sidecar.assembly, holdfast_sidecar.exporting;"
+        "import holdfast_sidecar.wiring, holdfast_sidecar.wiring;"
         "import holdfast_sidecar.store.connection;"
         "print([m for m in ('torch', 'numpy', 'pynvml') if m in sys.modules])"
     )
