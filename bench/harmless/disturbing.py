@@ -20,7 +20,7 @@ from bench.benchmark import NotRun
 from bench.harmless.job import NODES, Run
 from holdfast import environment
 from holdfast.page import Word, page_name
-from holdfast_sidecar.launcher.rank_pages import read_words
+from holdfast_sidecar.launcher.rank_state import read_words
 
 SNAPSHOT_LOOK_S = 0.005
 

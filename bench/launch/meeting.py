@@ -15,9 +15,8 @@ from torch.distributed.elastic.rendezvous import RendezvousHandler, RendezvousPa
 from holdfast_sidecar import __version__
 from holdfast_sidecar.config.settings import RedisSettings, Settings
 from holdfast_sidecar.launcher.ownership import new_incarnation
-from holdfast_sidecar.launcher.plan_watch import PlanWatch
+from holdfast_sidecar.launcher.plan_watch import PlanWatch, Reporter
 from holdfast_sidecar.launcher.rendezvous import HoldfastRendezvous
-from holdfast_sidecar.launcher.reporting import Reporter
 from holdfast_sidecar.records.reports import AgentReport
 from holdfast_sidecar.store.connection import open_store
 

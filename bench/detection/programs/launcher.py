@@ -12,16 +12,15 @@ import secrets
 from holdfast_sidecar import __version__
 from holdfast_sidecar.config.paths import places
 from holdfast_sidecar.config.settings import PathSettings, RedisSettings, SidecarSettings
-from holdfast_sidecar.launcher.plan_watch import PlanWatch
-from holdfast_sidecar.launcher.reporting import Reporter
-from holdfast_sidecar.launcher.sidecar_process import SidecarProcess
-from holdfast_sidecar.launcher.standing import (
+from holdfast_sidecar.launcher.plan_state import (
     Fence,
     Standing,
     known_end,
     while_joining,
     while_running,
 )
+from holdfast_sidecar.launcher.plan_watch import PlanWatch, Reporter
+from holdfast_sidecar.launcher.sidecar_process import SidecarProcess
 from holdfast_sidecar.records.reports import AgentReport
 from holdfast_sidecar.store.connection import open_store
 

@@ -16,8 +16,8 @@ from importlib import metadata
 from pathlib import Path
 
 from holdfast import attachment, environment, switches
-from holdfast_sidecar.launcher.first_process import stand_aside
 from holdfast_sidecar.launcher.last_line import say
+from holdfast_sidecar.launcher.pid1 import stand_aside
 
 OLDEST_TORCH = (2, 10)
 """In older ones `torch.load(weights_only=True)` can corrupt memory (CVE-2026-24747)."""
@@ -32,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with ending_when_interrupted():
         from holdfast_sidecar.config.settings import BadInput
         from holdfast_sidecar.launcher.arguments import parse_arguments
-        from holdfast_sidecar.launcher.ending_line import exit_code_of
+        from holdfast_sidecar.launcher.launch import exit_code_of
 
     logging.basicConfig(format="holdfast: %(message)s", level=logging.WARNING)
     logging.getLogger("holdfast_sidecar").setLevel(os.environ.get(environment.LOG_LEVEL, "INFO"))

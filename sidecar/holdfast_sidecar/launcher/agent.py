@@ -6,6 +6,7 @@ start again, or the job stops. While the store is away no plan changes, so survi
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 import signal
@@ -23,18 +24,26 @@ from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 
 from holdfast.page import Flag, page_name, uses_gloo_alone
 from holdfast_sidecar.config.redaction import Redaction, secrets_among
-from holdfast_sidecar.launcher.backing import LOOK_EVERY_S, Backing
-from holdfast_sidecar.launcher.checkpoint_news import CheckpointNews
-from holdfast_sidecar.launcher.course import Course
-from holdfast_sidecar.launcher.inheritance import inherited
-from holdfast_sidecar.launcher.local_ranks import LocalRanks
+from holdfast_sidecar.launcher.arguments import GRACE_S, supported
+from holdfast_sidecar.launcher.console import CheckpointNews, PauseNews, SlownessNews
+from holdfast_sidecar.launcher.join import announce, assign_workers, context_for
 from holdfast_sidecar.launcher.ownership import make_if_possible
-from holdfast_sidecar.launcher.pause_news import PauseNews
-from holdfast_sidecar.launcher.preemption import Preempted, Preemption, at_once
-from holdfast_sidecar.launcher.rank_ends import RankEnd, forgive, own_ends
-from holdfast_sidecar.launcher.rank_environment import RankContext, rank_environment
-from holdfast_sidecar.launcher.rank_pages import (
+from holdfast_sidecar.launcher.plan_state import ExitBarrier, Standing, while_running
+from holdfast_sidecar.launcher.rank_process import (
+    LocalRanks,
+    RankContext,
+    inherited,
+    rank_environment,
+    ranks_started_by,
+    signals_handled_by,
+    start_cold,
+)
+from holdfast_sidecar.launcher.rank_state import (
+    Course,
+    RankEnd,
+    forgive,
     has_flag,
+    own_ends,
     read_completed_steps,
     read_onset,
     read_step,
@@ -42,14 +51,9 @@ from holdfast_sidecar.launcher.rank_pages import (
     read_words,
     said_finished,
 )
-from holdfast_sidecar.launcher.rank_process import ranks_started_by, signals_handled_by, start_cold
 from holdfast_sidecar.launcher.rendezvous import HoldfastRendezvous, JobStopped
-from holdfast_sidecar.launcher.seating import announce, assign_workers, context_for
-from holdfast_sidecar.launcher.slowness_news import SlownessNews
-from holdfast_sidecar.launcher.spare import Spare
-from holdfast_sidecar.launcher.standby import Standby
-from holdfast_sidecar.launcher.standing import ExitBarrier, Standing, while_running
-from holdfast_sidecar.launcher.torch_config import GRACE_S, supported
+from holdfast_sidecar.launcher.shutdown import Preempted, Preemption, at_once, end_ranks
+from holdfast_sidecar.launcher.standby import LOOK_EVERY_S, Backing, Spare, Standby
 from holdfast_sidecar.policy.checkpoint_choice import NAME as SNAPSHOT
 from holdfast_sidecar.records.plan import Plan
 
@@ -373,3 +377,42 @@ class HoldfastAgent(LocalElasticAgent):  # type: ignore[misc]
 
     def _page(self, local_rank: int) -> Path:
         return self._context.places.shm / page_name(self._course.attempt, local_rank)
+
+
+# torch's own agent, for torch's own rendezvous: it restarts by itself, the sidecar only watches.
+#
+# Ours are only how ranks start (hooks, parent-death signal) and that the shutdown timeout holds.
+
+
+class StockAgent(LocalElasticAgent):  # type: ignore[misc]
+    """torch's LocalElasticAgent with attached ranks. Attempts count this node's own starts."""
+
+    def __init__(self, spec: Any, context: RankContext, **stock: Any) -> None:
+        super().__init__(spec, **supported(LocalElasticAgent, **stock))
+        self._grace_s = float(stock.get("shutdown_timeout") or GRACE_S)
+        self._context = replace(context, attempt=-1)
+
+    def _start_workers(self, worker_group: WorkerGroup) -> dict[int, Any]:
+        self._context = replace(self._context, attempt=self._context.attempt + 1)
+        context = self._context
+        make_if_possible(context.places.evidence(context.attempt))
+        with (
+            ranks_started_by(
+                start_cold,
+                lambda env: rank_environment(env, context),
+                isinstance(worker_group.spec.entrypoint, str),
+            ),
+            inherited(rank_environment(os.environ, context)),
+        ):
+            started: dict[int, Any] = super()._start_workers(worker_group)
+        # torch closes a failed group with 30 s of grace, whatever --shutdown-timeout says.
+        self._pcontext.close = functools.partial(self._close, self._pcontext, self._pcontext.close)
+        return started
+
+    def _close(
+        self, processes: Any, stock_close: Any, death_sig: Any = None, timeout: int = 30
+    ) -> None:
+        del timeout
+        sig = death_sig or signal.SIGTERM
+        end_ranks(processes.pids().values(), sig, self._grace_s)
+        stock_close(signal.SIGKILL, 1)

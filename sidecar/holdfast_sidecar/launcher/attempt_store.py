@@ -9,11 +9,14 @@ import contextlib
 import queue
 import socket
 import threading
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
 
 from torch.distributed import TCPStore
 
+from holdfast_sidecar.config.addresses import interface_towards, is_loopback, parse_address
 from holdfast_sidecar.linux.threads import start_thread
 
 BACKLOG = 1024
@@ -113,3 +116,40 @@ def _listen(host: str, port: int) -> socket.socket:
     listener.bind(address)
     listener.listen(BACKLOG)
     return listener
+
+
+# Under which address other nodes reach this one.
+
+LOOPBACK = "127.0.0.1"
+
+
+def own_address(given: str | None, redis_url: str) -> str:
+    """The address given, else that of the interface on which Redis is reached."""
+    if given:
+        return given
+    if not parse_address(redis_url).hosts:
+        return LOOPBACK
+    return interface_towards(redis_url) or socket.getfqdn()
+
+
+def advertised(own: str, others: Iterable[str]) -> str:
+    """The address to give to the other members of an attempt.
+
+    A node that runs Redis itself reaches it on loopback, which is no address for the others.
+    """
+    if is_loopback(own) and not all(is_loopback(other) for other in others):
+        return socket.getfqdn()
+    return own
+
+
+# Which machine this is: the id by which a bad one is known again under another name.
+
+MACHINE_ID = Path("/etc/machine-id")
+
+
+def read_machine(path: Path = MACHINE_ID) -> str:
+    """The machine's id; the host's name where there is none (containers)."""
+    try:
+        return path.read_text().strip() or socket.gethostname()
+    except OSError:
+        return socket.gethostname()

@@ -19,8 +19,8 @@ from pathlib import Path
 from torch.distributed.elastic import events
 from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
 from torch.distributed.elastic.multiprocessing import SignalException
-from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
-from torch.distributed.elastic.rendezvous import RendezvousParameters
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, record
+from torch.distributed.elastic.rendezvous import RendezvousParameters, RendezvousTimeoutError
 from torch.distributed.elastic.rendezvous.registry import get_rendezvous_handler
 from torch.distributed.launcher.api import LaunchConfig
 from torch.distributed.run import parse_min_max_nnodes
@@ -33,21 +33,28 @@ from holdfast_sidecar.config.addresses import exposure
 from holdfast_sidecar.config.loading import COMMAND_LINE, Effective
 from holdfast_sidecar.config.paths import LONGEST_NAME, user_name
 from holdfast_sidecar.config.settings import BadInput, CheckpointSettings, Settings
-from holdfast_sidecar.launcher import finished_jobs, job_server, ownership
-from holdfast_sidecar.launcher.agent import HoldfastAgent, JobFailed
-from holdfast_sidecar.launcher.arguments import Arguments
-from holdfast_sidecar.launcher.entrance import Entrance, Timeouts, read_timeouts
-from holdfast_sidecar.launcher.job_server import JobServer
+from holdfast_sidecar.launcher import finished_jobs, ownership, sidecar_process
+from holdfast_sidecar.launcher.agent import HoldfastAgent, JobFailed, StockAgent
+from holdfast_sidecar.launcher.arguments import Arguments, Launch, make_launch
+from holdfast_sidecar.launcher.join import Entrance, Timeouts, read_timeouts
+from holdfast_sidecar.launcher.last_line import say
 from holdfast_sidecar.launcher.launch_identity import scheduler_launch
-from holdfast_sidecar.launcher.preemption import Preempted, Preemption
-from holdfast_sidecar.launcher.rank_environment import SHARED_STORE_OFF, RankContext
-from holdfast_sidecar.launcher.rendezvous import HoldfastRendezvous, Unled
-from holdfast_sidecar.launcher.sidecar_process import SidecarProcess, has_own_sidecar
-from holdfast_sidecar.launcher.signals import ignore
-from holdfast_sidecar.launcher.slot_holder import SlotHolder
+from holdfast_sidecar.launcher.rank_process import SHARED_STORE_OFF, RankContext
+from holdfast_sidecar.launcher.rendezvous import (
+    HoldfastRendezvous,
+    JobStopped,
+    NotFormedAgain,
+    Unled,
+)
+from holdfast_sidecar.launcher.shutdown import Preempted, Preemption, handle, heeded, ignore
+from holdfast_sidecar.launcher.sidecar_process import (
+    JobServer,
+    SidecarProcess,
+    SlotHolder,
+    has_own_sidecar,
+)
 from holdfast_sidecar.launcher.standby import Standby
-from holdfast_sidecar.launcher.stock_agent import StockAgent
-from holdfast_sidecar.launcher.torch_config import Launch, make_launch
+from holdfast_sidecar.policy.budget import EXIT_REQUEUE
 from holdfast_sidecar.startup import check_node, losses
 
 logger = logging.getLogger(__name__)
@@ -131,9 +138,9 @@ def launch(arguments: Arguments, at_exit: contextlib.ExitStack) -> None:
         ownership.sweep_pages(owned.places.shm)
         ownership.sweep_slots(owned.places.shm)
         if redis_url:
-            server = job_server.reach(effective.settings.redis)
+            server = sidecar_process.reach(effective.settings.redis)
         else:
-            server = job_server.start_own(effective.settings.redis, owned.places)
+            server = sidecar_process.start_own(effective.settings.redis, owned.places)
         ends.callback(_tidy, server.close, owned.places)
         settings = dataclasses.replace(effective.settings, redis=server.settings)
         entrance = make_entrance(settings, job, arguments, nodes, made.config, timeouts)
@@ -174,7 +181,7 @@ def load_settings(arguments: Arguments) -> Effective:
     Refused where the sidecar that is to be started would not serve: here somebody reads why.
     """
     effective = loading.load(arguments.policy, arguments.sets, arguments.flags)
-    url = job_server.given_url(effective.settings.redis, arguments.torch.rdzv_endpoint)
+    url = sidecar_process.given_url(effective.settings.redis, arguments.torch.rdzv_endpoint)
     if url != effective.settings.redis.url:
         flags = arguments.flags | {"redis.url": url}
         effective = loading.load(arguments.policy, arguments.sets, flags)
@@ -388,3 +395,55 @@ def make_rendezvous(site: Site, arguments: Arguments) -> HoldfastRendezvous:
     rendezvous.master_address = given.master_addr if site.entrance.nodes[1] == 1 else ""
     rendezvous.master_port = int(given.master_port or 0)
     return rendezvous
+
+
+# How a launch ended, as a person and a scheduler see it: one line, torch's summary, exit code.
+
+NO_FILE = "<N/A>"
+"""As torch has it."""
+
+
+def exit_code_of(arguments: Arguments) -> int:
+    """Launch; say what ended it. BadInput goes to the caller."""
+    with contextlib.ExitStack() as at_exit:
+        try:
+            arguments.torch.signals_to_handle = heeded(arguments.torch.signals_to_handle)
+            handle(arguments.torch.signals_to_handle)
+            # torch's decorator leaves the first failure's error file to a launcher above this one.
+            record(launch)(arguments, at_exit)
+        except ChildFailedError as failed:
+            at_exit.close()
+            say(summary(failed))
+            stopped = failed.__cause__
+            return leave(stopped) if isinstance(stopped, JobStopped) else 1
+        except JobStopped as stopped:
+            return leave(stopped)
+        except Unled:
+            return EXIT_REQUEUE
+        except NotFormedAgain as error:
+            say(f"holdfast: {error}")
+            return 1
+        except Preempted as told:
+            say(f"holdfast: {told}")
+            return EXIT_REQUEUE
+        except RendezvousTimeoutError as late:
+            raise BadInput(str(late)) from late
+        except SignalException as received:
+            name = received.sigval.name
+            say(f"holdfast: received {name}: this node's launch was ended")
+            return 1
+    return 0
+
+
+def summary(failed: ChildFailedError) -> str:
+    """torch's, but it names no file that is gone; what stood in there is its traceback."""
+    for failure in failed.failures.values():
+        if not Path(failure.error_file).exists():
+            failure.error_file = NO_FILE
+    return str(failed.format_msg())
+
+
+def leave(stopped: JobStopped) -> int:
+    """The plan's reason and exit code."""
+    say(f"holdfast: {' '.join(str(stopped).split())}")
+    return stopped.plan.exit_code

@@ -20,12 +20,10 @@ from torch.distributed.elastic.rendezvous.api import RendezvousInfo, RendezvousS
 
 from holdfast_sidecar.config.addresses import is_loopback
 from holdfast_sidecar.config.settings import BadInput
-from holdfast_sidecar.launcher import attempt_store, waiting
-from holdfast_sidecar.launcher.address import advertised
+from holdfast_sidecar.launcher import attempt_store, plan_state
+from holdfast_sidecar.launcher.attempt_store import advertised
 from holdfast_sidecar.launcher.launch_identity import unlike_commands
-from holdfast_sidecar.launcher.plan_watch import PlanWatch
-from holdfast_sidecar.launcher.reporting import Reporter
-from holdfast_sidecar.launcher.standing import (
+from holdfast_sidecar.launcher.plan_state import (
     LIVE,
     ExitBarrier,
     Fence,
@@ -39,6 +37,7 @@ from holdfast_sidecar.launcher.standing import (
     why_not_admitted,
     why_unused,
 )
+from holdfast_sidecar.launcher.plan_watch import PlanWatch, Reporter
 from holdfast_sidecar.policy.budget import EXIT_REQUEUE
 from holdfast_sidecar.records.plan import Member, Plan
 from holdfast_sidecar.records.reports import AgentReport, GateVerdict
@@ -255,7 +254,7 @@ class HoldfastRendezvous(RendezvousHandler):  # type: ignore[misc]
         self.reporter.start()
 
     def _wait_for_a_place(self) -> Plan:
-        words, barrier = waiting.WaitingWords(time.monotonic()), ExitBarrier()
+        words, barrier = plan_state.WaitingWords(time.monotonic()), ExitBarrier()
         deadline = words.since + self.join_timeout_s
         while True:
             standing = self.watch.wait_for(lambda: self._news(words), LOOK_S)
@@ -337,7 +336,7 @@ class HoldfastRendezvous(RendezvousHandler):  # type: ignore[misc]
             logger.warning("%s", line)
 
     def _tell_waiting(
-        self, words: waiting.WaitingWords, plan: Plan | None, deadline: float
+        self, words: plan_state.WaitingWords, plan: Plan | None, deadline: float
     ) -> None:
         now, pause = time.monotonic(), _pause(plan)
         if not self.watch.is_up or not (words.is_unsaid(pause) or words.is_due(now)):
@@ -349,13 +348,13 @@ class HoldfastRendezvous(RendezvousHandler):  # type: ignore[misc]
             own = self.reporter.report
             verdict = self._unfit().get(own.node)
             waits = self.watch.read_leader_waits()
-            told = waiting.beside(plan, own, verdict, waits, self.run_id)
+            told = plan_state.beside(plan, own, verdict, waits, self.run_id)
             line = words.say(told, now, repeats=False)
         else:
             agents = self.watch.read_agents()
             own = self.reporter.report
             left_s, outside = deadline - now, () if plan is None else plan.outside
-            told = waiting.for_an_attempt(own, agents, left_s, self._never_taken(), outside)
+            told = plan_state.for_an_attempt(own, agents, left_s, self._never_taken(), outside)
             line = words.say(told, now, repeats=True)
         if line is not None:
             # Plain torchrun shows warnings only, and a silence of minutes deserves one.
@@ -384,7 +383,7 @@ class HoldfastRendezvous(RendezvousHandler):  # type: ignore[misc]
         lasts = plan is not None and (plan.state in LIVE or plan.pause is not None)
         return lasts or not self.watch.is_up
 
-    def _news(self, words: waiting.WaitingWords) -> Standing | None:
+    def _news(self, words: plan_state.WaitingWords) -> Standing | None:
         """What there is to do, or WAIT where there is only something to say."""
         standing = self._joining_standing()
         if standing is not Standing.WAIT:
@@ -417,7 +416,7 @@ class HoldfastRendezvous(RendezvousHandler):  # type: ignore[misc]
         return (
             f"{len(here)} of the {own.min_nodes} nodes that --nnodes needs joined job "
             f"{self.run_id} within {self.join_timeout_s:g} s (here: {', '.join(sorted(here))})"
-            f"{waiting.strangers(own, joining)}"
+            f"{plan_state.strangers(own, joining)}"
         )
 
     def _assign(self, plan: Plan) -> Assignment:

@@ -10,28 +10,207 @@ import json
 import logging
 import math
 import os
+import secrets
 import signal
+import socket
+import stat
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
+from typing import BinaryIO
+from urllib.parse import urlsplit
 
+import holdfast_sidecar
+from holdfast import environment as names
 from holdfast.ending_processes import signal_child
 from holdfast.identity import ProcessIdentity, is_alive
+from holdfast.own_directory import make_closed
 from holdfast.owned import owned_file
 from holdfast.permit import own_child
-from holdfast.removing import unlink
+from holdfast.removing import rmdir, unlink
+from holdfast_sidecar.config.addresses import SCHEMES, without_password
 from holdfast_sidecar.config.paths import Places
-from holdfast_sidecar.launcher.preemption import AGAIN_S
-from holdfast_sidecar.launcher.sidecar_log import SidecarLog
+from holdfast_sidecar.config.settings import BadInput, RedisSettings
+from holdfast_sidecar.launcher.shutdown import AGAIN_S
 from holdfast_sidecar.lifecycle import read_last_word, read_stay
-from holdfast_sidecar.linux.threads import MORE_THREADS, NONE_LEFT, start_patiently
+from holdfast_sidecar.linux.threads import MORE_THREADS, NONE_LEFT, start_patiently, start_thread
 from holdfast_sidecar.records.formatting import how_it_ended
+from holdfast_sidecar.store.connection import check_server, connect, describe
+from holdfast_sidecar.store.embedded import KeptServer, NoRoom, start_server
 
 logger = logging.getLogger(__name__)
+
+
+# Which coordination server this launcher uses: the one it was given, or one of its own.
+
+
+@dataclass(frozen=True)
+class JobServer:
+    """How to reach the server; `own` when this launcher started it, keeps it and ends it."""
+
+    settings: RedisSettings
+    own: KeptServer | None = None
+
+    def write_record(self, where: Places) -> None:
+        """Leave word for `holdfast status` and the others. Holds no secret, only where it lies."""
+        record = {
+            "url": without_password(self.settings.url),
+            "user": self.settings.user,
+            "password_file": self.settings.password_file,
+        }
+        path = where.server_record
+        temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+        try:
+            with os.fdopen(os.open(temporary, flags, 0o600), "w") as file:
+                json.dump(record, file)
+            temporary.rename(path)
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                unlink(owned_file(temporary))
+            means = "commands need --redis to" if self.own is None else "no command can"
+            logger.warning("%s: %s find this job", error, means)
+
+    def close(self, where: Places) -> None:
+        """End a server of our own; its record would lead nowhere then."""
+        if self.own is None:
+            return
+        with contextlib.suppress(OSError):
+            unlink(owned_file(where.server_record))
+        self.own.stop()
+        with contextlib.suppress(OSError):
+            rmdir(owned_file(self.own.directory))
+
+
+def given_url(settings: RedisSettings, rdzv_endpoint: str) -> str:
+    """URL from flag, environment or file, else an --rdzv-endpoint that is one; empty: none."""
+    is_url = urlsplit(rdzv_endpoint).scheme in SCHEMES
+    return settings.url or (rdzv_endpoint if is_url else "")
+
+
+def reach(settings: RedisSettings) -> JobServer:
+    """Check a server that was given. BadInput says in one line what to mend."""
+    client = connect(settings, os.environ)
+    try:
+        problems = check_server(client)
+    finally:
+        client.close()
+    if problems:
+        raise BadInput(f"{describe(settings.url)}: {problems[0].line}")
+    return JobServer(settings)
+
+
+def start_own(settings: RedisSettings, where: Places) -> JobServer:
+    """Start and keep a server for this job alone. Call it from the main thread: it dies with it.
+
+    Where the state's disk takes nothing, its few files lie in the node's shared memory.
+    """
+    for name in names.NEVER_FOR_RANKS:
+        # The password that waits there is for another server.
+        os.environ.pop(name, None)
+    try:
+        started = start_server(where.server)
+    except NoRoom:
+        started = start_server(where.local_server)
+    server = KeptServer(started)
+    server.start()
+    own = replace(settings, url=server.url, user="", password_file=str(server.password_file))
+    return JobServer(own, server)
+
+
+# The file that the node's sidecar and whatever it starts print into: bounded, also while they run.
+#
+# They hold it open, each by a descriptor of its own or an inherited one, so that it can be neither
+# renamed nor opened anew. All of them append: what is cut off below them is gone, and they go on.
+
+MOST_BYTES = 16 << 20
+"""Of the file, and of the one before it. A healthy sidecar writes some kilobytes a day."""
+
+LOOK_S = 5.0
+"""What a child that prints without end writes meanwhile is the most that comes on top."""
+
+_PIECE = 1 << 20
+
+
+class SidecarLog:
+    """Opened for each sidecar that is started; looked at until `close`."""
+
+    def __init__(self, path: Path, earlier: Path) -> None:
+        self._path = path
+        self._earlier = earlier
+        self._over = threading.Event()
+        self._watch: threading.Thread | None = None
+
+    def open(self) -> BinaryIO:
+        """For whoever is started now; on a full disk it runs without."""
+        try:
+            make_closed(self._path.parent)
+            self._try_to_rotate()
+            opened = self._path.open("ab")
+        except OSError as error:
+            logger.warning("the sidecar's log can't be kept: %s", error)
+            return Path(os.devnull).open("ab")
+        if self._watch is None:
+            self._watch = start_thread(self._look_after_it, "holdfast-sidecar-log")
+        return opened
+
+    def close(self) -> None:
+        """Nobody writes any more."""
+        self._over.set()
+
+    def _look_after_it(self) -> None:
+        while not self._over.wait(LOOK_S):
+            self._try_to_rotate()
+
+    def _try_to_rotate(self) -> None:
+        try:
+            rotate(self._path, self._earlier)
+        except OSError as error:
+            logger.debug("can't rotate %s: %s", self._path, error)
+
+
+def rotate(path: Path, earlier: Path, most_bytes: int = MOST_BYTES) -> None:
+    """Move the end of a file that is larger into `earlier`. Raises OSError.
+
+    On a full disk nothing is moved, and the file is emptied once it is twice as large.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return
+    try:
+        facts = os.fstat(descriptor)
+        if not stat.S_ISREG(facts.st_mode) or facts.st_size <= most_bytes:
+            return
+        try:
+            _copy_end(descriptor, facts.st_size, earlier, most_bytes)
+        except OSError:
+            if facts.st_size <= 2 * most_bytes:
+                raise
+        os.ftruncate(descriptor, 0)
+    finally:
+        os.close(descriptor)
+
+
+def _copy_end(descriptor: int, size: int, target: Path, most_bytes: int) -> None:
+    """What comes after `size` while this copies is copied as well, or lost: a line or two."""
+    temporary = target.with_name(f"{target.name}.new")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+    offset = size - most_bytes
+    try:
+        with os.fdopen(os.open(temporary, flags, 0o600), "wb", buffering=0) as file:
+            while offset < size + _PIECE and (piece := os.pread(descriptor, _PIECE, offset)):
+                offset += file.write(piece)
+        temporary.replace(target)
+    except OSError:
+        os.truncate(temporary, 0)  # the room is needed by others
+        raise
+
 
 FIRST_PAUSE_S = 0.2
 LONGEST_PAUSE_S = 5.0
@@ -254,3 +433,56 @@ def has_own_sidecar(where: Places) -> bool:
         return not record["launcher_pid"] and is_alive(identity)
     except (OSError, ValueError, KeyError, TypeError):
         return False
+
+
+# The holder of this node's snapshot memory as a child: started once, ended with the launch.
+#
+# The launcher only keeps an end of its socket, which every sidecar inherits: the holder stays until
+# both are gone (`holdfast_sidecar.checkpoint.snapshot.memory_holder`).
+
+PROGRAM = Path(holdfast_sidecar.__file__).parent / "checkpoint/snapshot/memory_holder.py"
+
+LEAVING_S = 2.0
+"""It ends as soon as the last end of its socket is closed; a sidecar that still saves has one."""
+
+
+class SlotHolder:
+    """A context: within it each sidecar that inherits `link` reaches the holder."""
+
+    def __init__(self, shm: Path) -> None:
+        """shm: the node's directory of shared memory."""
+        self._shm = shm
+        self.link: int | None = None
+        """None: it could not be started, and slots are files with names."""
+        self._near: socket.socket | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> SlotHolder:
+        near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        try:
+            self._process = subprocess.Popen(
+                # By its path and isolated: nothing of the user's directory or environment counts.
+                [sys.executable, "-I", "-S", str(PROGRAM), str(self._shm), str(far.fileno())],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                cwd="/",
+                pass_fds=(far.fileno(),),
+                start_new_session=True,
+            )
+        except OSError as error:
+            logger.warning("snapshots are kept in files with names: %s", error)
+            near.close()
+        else:
+            self._near, self.link = near, near.fileno()
+        far.close()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._near is None or self._process is None:
+            return
+        self._near.close()
+        try:
+            self._process.wait(LEAVING_S)
+        except subprocess.TimeoutExpired:
+            logger.debug("the holder of snapshots stays until the sidecar has left")

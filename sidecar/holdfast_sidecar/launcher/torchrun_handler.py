@@ -21,16 +21,15 @@ from holdfast import environment as names
 from holdfast.attachment import python_path
 from holdfast_sidecar.config import loading
 from holdfast_sidecar.config.settings import BadInput
-from holdfast_sidecar.launcher import job_server, ownership
-from holdfast_sidecar.launcher.entrance import Entrance, read_timeouts
-from holdfast_sidecar.launcher.rank_environment import (
+from holdfast_sidecar.launcher import ownership, sidecar_process
+from holdfast_sidecar.launcher.join import Entrance, context_for, read_timeouts
+from holdfast_sidecar.launcher.rank_process import (
     SHARED_STORE_OFF,
     RankContext,
     holdfast_environment,
 )
-from holdfast_sidecar.launcher.rank_pages import read_completed_steps
+from holdfast_sidecar.launcher.rank_state import read_completed_steps
 from holdfast_sidecar.launcher.rendezvous import Assignment, HoldfastRendezvous
-from holdfast_sidecar.launcher.seating import context_for
 from holdfast_sidecar.launcher.sidecar_process import has_own_sidecar
 from holdfast_sidecar.startup import check_node
 
@@ -55,7 +54,7 @@ def create(parameters: RendezvousParameters) -> HoldfastRendezvous:
         has_id=True,
     )
     check_node(settings, entrance.slots)
-    server = job_server.reach(settings.redis)
+    server = sidecar_process.reach(settings.redis)
     entrance.check_shared()
     owned = ownership.own_node(settings.paths, entrance.job, parameters.get("node") or None)
     ownership.sweep_slots(owned.places.shm)

@@ -11,7 +11,7 @@ import pytest
 
 from holdfast_sidecar.config.settings import PathSettings, Settings
 from holdfast_sidecar.examination.directories import check_directories
-from holdfast_sidecar.launcher import job_server
+from holdfast_sidecar.launcher import sidecar_process
 from holdfast_sidecar.launcher.ownership import own_node
 from holdfast_sidecar.startup import check_node, losses
 
@@ -56,7 +56,7 @@ def test_a_server_of_its_own_has_its_files_in_shared_memory_until_it_ends(
     settings: Settings,
 ) -> None:
     owned = own_node(settings.paths, "job", "a")
-    server = job_server.start_own(settings.redis, owned.places)
+    server = sidecar_process.start_own(settings.redis, owned.places)
     try:
         assert server.own is not None
         assert server.own.directory == owned.places.local_server

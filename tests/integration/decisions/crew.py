@@ -22,15 +22,8 @@ from tests.integration.sidecar.node import PRETEND_RANK
 
 from holdfast_sidecar.config.paths import Places, places
 from holdfast_sidecar.config.settings import PathSettings, RedisSettings
-from holdfast_sidecar.launcher.plan_watch import PlanWatch
-from holdfast_sidecar.launcher.reporting import Reporter
-from holdfast_sidecar.launcher.standing import (
-    Fence,
-    Standing,
-    seat,
-    while_joining,
-    while_running,
-)
+from holdfast_sidecar.launcher.plan_state import Fence, Standing, seat, while_joining, while_running
+from holdfast_sidecar.launcher.plan_watch import PlanWatch, Reporter
 from holdfast_sidecar.records.codec import decode
 from holdfast_sidecar.records.plan import Incident, Plan
 from holdfast_sidecar.records.reports import AgentReport, Exit

@@ -13,8 +13,8 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 from holdfast.page import END_SIGNAL
-from holdfast_sidecar.launcher.ending import await_killed, end_ranks
-from holdfast_sidecar.launcher.rank_ends import read_exit_code
+from holdfast_sidecar.launcher.rank_state import read_exit_code
+from holdfast_sidecar.launcher.shutdown import await_killed, end_ranks
 
 IGNORES = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)"
 OBEYS = "import signal, sys; signal.signal(signal.SIGTERM, lambda *_: sys.exit(5))"

@@ -11,8 +11,8 @@ import pytest
 
 pytest.importorskip("torch")
 
-from holdfast_sidecar.launcher.ending import wait_for_exit
-from holdfast_sidecar.launcher.local_ranks import LocalRanks
+from holdfast_sidecar.launcher.rank_process import LocalRanks
+from holdfast_sidecar.launcher.shutdown import wait_for_exit
 
 pytestmark = pytest.mark.torch
 

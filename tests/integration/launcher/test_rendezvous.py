@@ -21,14 +21,16 @@ from torch.distributed.elastic.rendezvous import (  # noqa: E402
 from torch.distributed.elastic.rendezvous.api import RendezvousInfo  # noqa: E402
 
 from holdfast_sidecar.config.settings import BadInput  # noqa: E402
-from holdfast_sidecar.launcher.plan_watch import PlanWatch  # noqa: E402
+from holdfast_sidecar.launcher.join import assign_workers  # noqa: E402
+from holdfast_sidecar.launcher.plan_watch import (  # noqa: E402
+    PlanWatch,
+    Reporter,
+)
 from holdfast_sidecar.launcher.rendezvous import (  # noqa: E402
     HoldfastRendezvous,
     JobStopped,
     NotFormedAgain,
 )
-from holdfast_sidecar.launcher.reporting import Reporter  # noqa: E402
-from holdfast_sidecar.launcher.seating import assign_workers  # noqa: E402
 from holdfast_sidecar.records.codec import decode, encode  # noqa: E402
 from holdfast_sidecar.records.plan import Member, Plan  # noqa: E402
 from holdfast_sidecar.records.reports import AgentReport  # noqa: E402

@@ -20,17 +20,15 @@ from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs  # noqa: 
 
 from holdfast_sidecar.config.paths import Places  # noqa: E402
 from holdfast_sidecar.launcher import handover  # noqa: E402
-from holdfast_sidecar.launcher.rank_environment import (  # noqa: E402
-    RankContext,
-    rank_environment,
-)
 from holdfast_sidecar.launcher.rank_process import (  # noqa: E402
     Command,
     Process,
+    RankContext,
+    rank_environment,
     ranks_started_by,
     start_cold,
 )
-from holdfast_sidecar.launcher.spare import expected_commands  # noqa: E402
+from holdfast_sidecar.launcher.standby import expected_commands  # noqa: E402
 
 
 def test_an_interpreter_started_ahead_fits_what_torch_starts(

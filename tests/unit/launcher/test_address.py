@@ -5,7 +5,7 @@ import socket
 import pytest
 
 from holdfast_sidecar.config.addresses import is_loopback
-from holdfast_sidecar.launcher.address import advertised, own_address
+from holdfast_sidecar.launcher.attempt_store import advertised, own_address
 
 
 def test_the_given_address_is_taken() -> None:

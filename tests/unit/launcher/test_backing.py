@@ -21,14 +21,14 @@ from holdfast.page import (  # noqa: E402
     pack_identity,
 )
 from holdfast_sidecar.components.host.cpu import parse_idle_s  # noqa: E402
-from holdfast_sidecar.launcher.backing import (  # noqa: E402
+from holdfast_sidecar.launcher.standby import (  # noqa: E402
     LOOK_EVERY_S,
     Backing,
     Cores,
+    Standby,
     modules_to_warm,
     read_cores,
 )
-from holdfast_sidecar.launcher.standby import Standby  # noqa: E402
 
 
 def words(**values: int) -> tuple[int, ...]:

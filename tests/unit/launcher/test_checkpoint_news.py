@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from holdfast_sidecar.launcher.checkpoint_news import CheckpointNews
+from holdfast_sidecar.launcher.console import CheckpointNews
 from holdfast_sidecar.records.checkpoint import ATTEMPT_ENDED, LOOP_ENDED, CheckpointOrder
 
 ORDER = CheckpointOrder("a", 0, 1, 40, "/ck/step-40-a", "armed", 10.0)

@@ -14,11 +14,13 @@ pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
 
 from holdfast_sidecar.launcher.agent import HoldfastAgent  # noqa: E402
-from holdfast_sidecar.launcher.course import Course  # noqa: E402
-from holdfast_sidecar.launcher.rank_ends import RankEnd  # noqa: E402
+from holdfast_sidecar.launcher.join import announce  # noqa: E402
+from holdfast_sidecar.launcher.plan_state import ExitBarrier, Standing  # noqa: E402
+from holdfast_sidecar.launcher.rank_state import (  # noqa: E402
+    Course,
+    RankEnd,
+)
 from holdfast_sidecar.launcher.rendezvous import Assignment, Unled  # noqa: E402
-from holdfast_sidecar.launcher.seating import announce  # noqa: E402
-from holdfast_sidecar.launcher.standing import ExitBarrier, Standing  # noqa: E402
 from holdfast_sidecar.records.plan import Candidate, Member, Plan  # noqa: E402
 
 MEMBER = Member("a", "a-1", 0, 0, 2)

@@ -10,8 +10,10 @@ pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
 
 from holdfast_sidecar.config.redaction import Redaction  # noqa: E402
-from holdfast_sidecar.launcher.course import Course  # noqa: E402
-from holdfast_sidecar.launcher.rank_ends import RankEnd  # noqa: E402
+from holdfast_sidecar.launcher.rank_state import (  # noqa: E402
+    Course,
+    RankEnd,
+)
 from holdfast_sidecar.records.formatting import how_it_ended  # noqa: E402
 from holdfast_sidecar.records.plan import Member, Plan  # noqa: E402
 from holdfast_sidecar.records.reports import OUTPUT_UNREAD  # noqa: E402

@@ -15,10 +15,10 @@ pytestmark = pytest.mark.torch
 from torch.distributed.elastic.rendezvous import RendezvousTimeoutError  # noqa: E402
 
 from holdfast_sidecar.config.settings import BadInput  # noqa: E402
-from holdfast_sidecar.launcher import ending_line  # noqa: E402
+from holdfast_sidecar.launcher import launch as ending_line  # noqa: E402
 from holdfast_sidecar.launcher.arguments import parse_arguments  # noqa: E402
-from holdfast_sidecar.launcher.preemption import Preempted  # noqa: E402
 from holdfast_sidecar.launcher.rendezvous import NotFormedAgain  # noqa: E402
+from holdfast_sidecar.launcher.shutdown import Preempted  # noqa: E402
 from holdfast_sidecar.policy.budget import EXIT_REQUEUE  # noqa: E402
 
 
@@ -55,7 +55,7 @@ def test_a_node_that_was_asked_to_go_may_be_started_again(
 ENDS = """
 import sys
 from holdfast_sidecar.launcher import __main__, ending_line
-from holdfast_sidecar.launcher.preemption import Preempted
+from holdfast_sidecar.launcher.shutdown import Preempted
 from holdfast_sidecar.config.settings import BadInput
 def launch(*given):
     raise {error}

@@ -11,7 +11,7 @@ from holdfast_sidecar.config.settings import (  # noqa: E402
     BadInput,
     PolicySettings,
 )
-from holdfast_sidecar.launcher.entrance import Timeouts, read_timeouts  # noqa: E402
+from holdfast_sidecar.launcher.join import Timeouts, read_timeouts  # noqa: E402
 
 POLICY = PolicySettings(join_timeout_s=42.0)
 

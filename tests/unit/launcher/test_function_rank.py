@@ -9,7 +9,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
 
-from holdfast_sidecar.launcher import function_rank  # noqa: E402
+from holdfast_sidecar.launcher import rank_process  # noqa: E402
 
 
 @pytest.mark.parametrize("is_alive", [True, False])
@@ -23,12 +23,12 @@ def test_a_rank_whose_launcher_died_while_it_started_runs_nothing(
     launcher = SimpleNamespace(is_alive=lambda: is_alive)
     monkeypatch.setattr(multiprocessing, "parent_process", lambda: launcher)
     monkeypatch.setattr(os, "_exit", leave)
-    monkeypatch.setattr(function_rank, "die_with", lambda parent_pid: None)
-    monkeypatch.setattr(function_rank.attachment, "arm", lambda: None)
-    monkeypatch.setattr(function_rank, "run_script_path", lambda script: ran.append(script))
+    monkeypatch.setattr(rank_process, "die_with", lambda parent_pid: None)
+    monkeypatch.setattr(rank_process.attachment, "arm", lambda: None)
+    monkeypatch.setattr(rank_process, "run_script_path", lambda script: ran.append(script))
     if is_alive:
-        function_rank.run_path("train.py")
+        rank_process.run_path("train.py")
     else:
         with pytest.raises(SystemExit, match="1"):
-            function_rank.run_path("train.py")
+            rank_process.run_path("train.py")
     assert ran == ["train.py"] * is_alive

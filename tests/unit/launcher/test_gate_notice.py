@@ -6,13 +6,13 @@ import pytest
 
 from holdfast_sidecar.config.settings import GateSettings
 from holdfast_sidecar.demo.fake_node import build_node
-from holdfast_sidecar.launcher import gate_notice
-from holdfast_sidecar.launcher.gate_notice import awaits_gate
+from holdfast_sidecar.launcher import plan_state
+from holdfast_sidecar.launcher.plan_state import awaits_gate
 
 
 @pytest.fixture(autouse=True)
 def no_driver_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gate_notice, "OWN", tmp_path / "dev")
+    monkeypatch.setattr(plan_state, "OWN", tmp_path / "dev")
 
 
 @pytest.mark.parametrize(

@@ -21,10 +21,10 @@ from holdfast_sidecar.config.settings import (  # noqa: E402
     PathSettings,
     RedisSettings,
 )
-from holdfast_sidecar.launcher import launch as launching  # noqa: E402
+from holdfast_sidecar.launcher import launch  # noqa: E402
 from holdfast_sidecar.launcher.arguments import parse_arguments  # noqa: E402
-from holdfast_sidecar.launcher.entrance import Entrance  # noqa: E402
-from holdfast_sidecar.launcher.job_server import JobServer  # noqa: E402
+from holdfast_sidecar.launcher.join import Entrance  # noqa: E402
+from holdfast_sidecar.launcher.sidecar_process import JobServer  # noqa: E402
 
 
 @pytest.fixture
@@ -52,14 +52,16 @@ def test_signals_are_ignored_before_the_sidecar_is_told_to_leave(
         done.append("sidecar ends")
 
     server = JobServer(RedisSettings(url="unix:///nothing"))
-    monkeypatch.setattr("holdfast_sidecar.launcher.job_server.start_own", lambda *given: server)
+    monkeypatch.setattr(
+        "holdfast_sidecar.launcher.sidecar_process.start_own", lambda *given: server
+    )
     monkeypatch.setattr(Entrance, "check_shared", lambda self: None)
-    monkeypatch.setattr(launching, "sidecar", sidecar)
-    monkeypatch.setattr(launching, "run_agent", lambda *given: done.append("agent runs"))
-    monkeypatch.setattr(launching, "ignore", lambda names: done.append(f"ignores {names}"))
+    monkeypatch.setattr(launch, "sidecar", sidecar)
+    monkeypatch.setattr(launch, "run_agent", lambda *given: done.append("agent runs"))
+    monkeypatch.setattr(launch, "ignore", lambda names: done.append(f"ignores {names}"))
     arguments = parse_arguments(["--signals-to-handle=SIGUSR2", script])
     with contextlib.ExitStack() as at_exit:
-        launching.launch(arguments, at_exit)
+        launch.launch(arguments, at_exit)
     assert done == ["sidecar starts", "agent runs", "ignores SIGUSR2", "sidecar ends"]
 
 
@@ -72,9 +74,9 @@ def test_a_launch_that_fails_trims_what_finished_jobs_left_as_any_other(
     def fails(*given: object) -> None:
         raise BadInput("no server")
 
-    monkeypatch.setattr("holdfast_sidecar.launcher.job_server.start_own", fails)
+    monkeypatch.setattr("holdfast_sidecar.launcher.sidecar_process.start_own", fails)
     with contextlib.ExitStack() as at_exit, pytest.raises(BadInput, match="no server"):
-        launching.launch(parse_arguments([script]), at_exit)
+        launch.launch(parse_arguments([script]), at_exit)
     assert [paths.state_dir for paths in trimmed] == [str(tmp_path / "state")]
 
 
@@ -91,7 +93,7 @@ def test_a_checkpoint_url_reaches_the_ranks_as_it_was_given(
         ("~/run", str(Path("~/run").expanduser())),
     ):
         arguments = parse_arguments([f"--checkpoint-dir={given}", "train.py"])
-        assert launching.load_settings(arguments).settings.checkpoint.dir == meant
+        assert launch.load_settings(arguments).settings.checkpoint.dir == meant
 
 
 def test_a_job_whose_sidecar_would_not_serve_is_refused_before_anything_starts(
@@ -101,12 +103,12 @@ def test_a_job_whose_sidecar_would_not_serve_is_refused_before_anything_starts(
     (tmp_path / "train.py").touch()
     arguments = parse_arguments(["--set=sidecar.listen=0.0.0.0:9750", "train.py"])
     with pytest.raises(BadInput, match=r"read along: set sidecar\.token_file"):
-        launching.load_settings(arguments)
+        launch.load_settings(arguments)
 
 
 def test_the_same_command_has_the_same_name_where_it_saves() -> None:
     def name(*line: str, place: str) -> str:
-        return launching.name_job(parse_arguments([*line, "train.py"]), True, False, place)
+        return launch.name_job(parse_arguments([*line, "train.py"]), True, False, place)
 
     assert name(place="/a") == name(place="/a") != name(place="/b")
     assert name(place="/a").startswith("train-")
@@ -120,7 +122,7 @@ def test_on_a_shared_server_no_two_launches_have_one_name(monkeypatch: pytest.Mo
 
     def name(*line: str, place: str = "", is_several: bool = False) -> str:
         arguments = parse_arguments([*line, "train.py"])
-        return launching.name_job(arguments, False, is_several, place)
+        return launch.name_job(arguments, False, is_several, place)
 
     assert name() != name()
     assert name(place="/a") == name(place="/a") != name(place="/b")
@@ -134,7 +136,7 @@ def test_on_a_shared_server_no_two_launches_have_one_name(monkeypatch: pytest.Mo
     assert name() != name()  # two in the background of one batch script
     monkeypatch.setenv("HOLDFAST_LAUNCH_ID", "0c9d7f3e-8a1b-4c2d-9e3f-112233445566")
     assert name(is_several=True) == "train-0c9d7f3e-8a1b-4c2d-9e3f-112233445566"
-    long = launching.name_job(parse_arguments([f"{'x' * 99}.py"]), False, True, "")
+    long = launch.name_job(parse_arguments([f"{'x' * 99}.py"]), False, True, "")
     assert len(long) == 63
     assert long.endswith("445566")
 
@@ -144,7 +146,7 @@ def test_what_would_come_as_a_surprise_is_said_at_once(
 ) -> None:
     def said(**given: Any) -> str:
         caplog.clear()
-        launching.remark_on_checkpoints(CheckpointSettings(**given), "mine")
+        launch.remark_on_checkpoints(CheckpointSettings(**given), "mine")
         return caplog.text
 
     assert said() == said(dir=str(tmp_path), every_s=5.0) == ""

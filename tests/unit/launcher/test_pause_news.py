@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import time
 
-from holdfast_sidecar.launcher.pause_news import PauseNews
+from holdfast_sidecar.launcher.console import PauseNews
 from holdfast_sidecar.records.plan import Pause, Plan
 
 PLAN = Plan(1, 1, "running")

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.torch
 
 from torch.distributed.elastic.multiprocessing import SignalException  # noqa: E402
 
-from holdfast_sidecar.launcher.preemption import AGAIN_S, Preemption  # noqa: E402
+from holdfast_sidecar.launcher.shutdown import AGAIN_S, Preemption  # noqa: E402
 
 GRACE_S = 25.0
 

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from holdfast_sidecar.launcher.rank_ends import (
+from holdfast_sidecar.launcher.rank_state import (
     RankEnd,
     forgive,
     in_order,

@@ -7,8 +7,8 @@ from pathlib import Path
 from holdfast import environment as names
 from holdfast.batch_skips import parse_skips
 from holdfast_sidecar.config.paths import Places
-from holdfast_sidecar.launcher.rank_environment import RankContext, rank_environment
-from holdfast_sidecar.launcher.seating import context_for
+from holdfast_sidecar.launcher.join import context_for
+from holdfast_sidecar.launcher.rank_process import RankContext, rank_environment
 from holdfast_sidecar.records.plan import BatchSkip, Candidate, Member, Plan
 
 CONTEXT = RankContext(

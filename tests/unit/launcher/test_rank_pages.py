@@ -4,7 +4,7 @@ import math
 from pathlib import Path
 
 from holdfast import page
-from holdfast_sidecar.launcher.rank_pages import (
+from holdfast_sidecar.launcher.rank_state import (
     has_stepped,
     read_completed_steps,
     read_onset,

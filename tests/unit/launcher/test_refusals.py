@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
 
 from holdfast_sidecar.launcher.__main__ import judge_torch, main  # noqa: E402
-from holdfast_sidecar.launcher.torch_config import why_unhooked  # noqa: E402
+from holdfast_sidecar.launcher.arguments import why_unhooked  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
@@ -24,7 +24,7 @@ def ground(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOLDFAST_SET_PATHS_SHM_DIR", str(tmp_path / "shm"))
     monkeypatch.setenv("HOLDFAST_SET_PATHS_STATE_DIR", str(tmp_path / "state"))
-    monkeypatch.setattr("holdfast_sidecar.launcher.ending_line.handle", lambda names: None)
+    monkeypatch.setattr("holdfast_sidecar.launcher.launch.handle", lambda names: None)
     return tmp_path
 
 

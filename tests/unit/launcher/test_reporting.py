@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from holdfast_sidecar.launcher import reporting
-from holdfast_sidecar.launcher.reporting import Reporter
+from holdfast_sidecar.launcher import plan_watch
+from holdfast_sidecar.launcher.plan_watch import Reporter
 from holdfast_sidecar.records.codec import decode, encode
 from holdfast_sidecar.records.reports import AgentReport
 from holdfast_sidecar.store.memory_store import MemoryServer, MemoryStore
@@ -24,7 +24,7 @@ class Seat:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 100.0
-        monkeypatch.setattr(reporting.time, "monotonic", lambda: self.now)
+        monkeypatch.setattr(plan_watch.time, "monotonic", lambda: self.now)
         self.store = MemoryStore(MemoryServer())
         self.store.report(Section.AGENTS, "a", encode(OTHER))
         self.reporter = Reporter(self.store, OWN, HEARTBEAT_S)

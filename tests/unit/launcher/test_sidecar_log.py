@@ -13,9 +13,8 @@ from pathlib import Path
 import pytest
 
 from holdfast_sidecar.config.paths import Places
-from holdfast_sidecar.launcher import sidecar_log
-from holdfast_sidecar.launcher.sidecar_log import SidecarLog, rotate
-from holdfast_sidecar.launcher.sidecar_process import SidecarProcess
+from holdfast_sidecar.launcher import sidecar_process
+from holdfast_sidecar.launcher.sidecar_process import SidecarLog, SidecarProcess, rotate
 
 PATIENCE_S = 20.0
 
@@ -90,9 +89,9 @@ class Chatterer(SidecarProcess):
 def test_a_child_of_the_sidecar_that_prints_without_end_does_not_fill_the_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sidecar_log, "LOOK_S", 0.02)
+    monkeypatch.setattr(sidecar_process, "LOOK_S", 0.02)
     monkeypatch.setattr(
-        sidecar_log, "rotate", lambda path, earlier: rotate(path, earlier, most_bytes=100_000)
+        sidecar_process, "rotate", lambda path, earlier: rotate(path, earlier, most_bytes=100_000)
     )
     places = Places(tmp_path, tmp_path)
     beside = Chatterer([], places)
@@ -119,7 +118,7 @@ def test_one_that_is_too_large_already_is_rotated_when_it_is_opened(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        sidecar_log, "rotate", lambda path, earlier: rotate(path, earlier, most_bytes=100)
+        sidecar_process, "rotate", lambda path, earlier: rotate(path, earlier, most_bytes=100)
     )
     log = SidecarLog(tmp_path / "sidecar.log", tmp_path / "sidecar.log.1")
     (tmp_path / "sidecar.log").write_bytes(b"x" * 300)

@@ -6,8 +6,8 @@ import dataclasses
 
 from tests.unit.records.slow_job import QUIET, SLOW, STANDING, nodes, slow
 
+from holdfast_sidecar.launcher.console import SlownessNews
 from holdfast_sidecar.launcher.plan_watch import PlanWatch
-from holdfast_sidecar.launcher.slowness_news import SlownessNews
 from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.records.steps import Cause, Slowness
 from holdfast_sidecar.store.memory_store import MemoryServer, MemoryStore

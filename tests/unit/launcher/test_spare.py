@@ -13,10 +13,16 @@ pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
 
 from holdfast_sidecar.config.paths import Places  # noqa: E402
-from holdfast_sidecar.launcher.rank_environment import RankContext  # noqa: E402
-from holdfast_sidecar.launcher.rank_process import Command  # noqa: E402
-from holdfast_sidecar.launcher.spare import Spare, expected_commands, modules_of  # noqa: E402
-from holdfast_sidecar.launcher.standby import Standby  # noqa: E402
+from holdfast_sidecar.launcher.rank_process import (  # noqa: E402
+    Command,
+    RankContext,
+)
+from holdfast_sidecar.launcher.standby import (  # noqa: E402
+    Spare,
+    Standby,
+    expected_commands,
+    modules_of,
+)
 from holdfast_sidecar.records.plan import Plan  # noqa: E402
 from holdfast_sidecar.records.reports import AgentReport  # noqa: E402
 

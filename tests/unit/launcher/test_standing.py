@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from holdfast_sidecar.launcher.standing import (
+from holdfast_sidecar.launcher.plan_state import (
     EXIT_BARRIER_S,
     ExitBarrier,
     Fence,

@@ -7,8 +7,8 @@ import time
 import pytest
 
 from holdfast_sidecar.config.settings import PolicySettings
-from holdfast_sidecar.launcher.reporting import Reporter
-from holdfast_sidecar.launcher.time_limit import parse_left, read_left_s
+from holdfast_sidecar.launcher.arguments import parse_left, read_left_s
+from holdfast_sidecar.launcher.plan_watch import Reporter
 from holdfast_sidecar.records.reports import AgentReport
 from holdfast_sidecar.store.memory_store import MemoryServer, MemoryStore
 

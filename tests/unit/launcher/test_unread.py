@@ -12,7 +12,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from holdfast_sidecar.launcher.local_ranks import SYS_STREAM, LocalRanks  # noqa: E402
+from holdfast_sidecar.launcher.rank_process import SYS_STREAM, LocalRanks  # noqa: E402
 
 HERE = SimpleNamespace(
     stdouts={0: SYS_STREAM, 1: SYS_STREAM}, stderrs={0: "/log/0/stderr", 1: SYS_STREAM}

@@ -21,8 +21,8 @@ from torch.distributed.elastic.rendezvous import (  # noqa: E402
 )
 
 from holdfast_sidecar.config.settings import BadInput  # noqa: E402
-from holdfast_sidecar.launcher import rendezvous, waiting  # noqa: E402
-from holdfast_sidecar.launcher.standing import Standing  # noqa: E402
+from holdfast_sidecar.launcher import plan_state, rendezvous  # noqa: E402
+from holdfast_sidecar.launcher.plan_state import Standing  # noqa: E402
 from holdfast_sidecar.records.plan import (  # noqa: E402
     Member,
     Pause,
@@ -51,29 +51,29 @@ def agent(node: str, state: str = "joining", nodes: tuple[int, int] = (3, 3)) ->
 
 
 def test_who_is_here_and_how_long_the_others_are_waited_for_is_said() -> None:
-    line = waiting.for_an_attempt(agent("c"), [agent("c"), agent("b", "left")], 597.0)
+    line = plan_state.for_an_attempt(agent("c"), [agent("c"), agent("b", "left")], 597.0)
     assert line == "waiting for nodes: 1 of 3 is here (c); up to 10 min"
-    line = waiting.for_an_attempt(agent("c", nodes=(3, 4)), [agent("a")], 42.5)
+    line = plan_state.for_an_attempt(agent("c", nodes=(3, 4)), [agent("a")], 42.5)
     assert line == "waiting for nodes: 2 of 3 to 4 are here (a, c); up to 43 s"
 
 
 def test_who_waits_with_another_command_is_not_counted_and_named() -> None:
     own = dataclasses.replace(agent("c"), launch_command="x", command={"script": "s"})
     other = dataclasses.replace(agent("b"), launch_command="y", command={"script": "t"})
-    line = waiting.for_an_attempt(own, [own, other], 597.0)
+    line = plan_state.for_an_attempt(own, [own, other], 597.0)
     assert line.startswith("waiting for nodes: 1 of 3 is here (c); up to 10 min; not with b, of ")
     assert "another command, which differs in: script (choose another --job" in line
     stranger = dataclasses.replace(other, launch="slurm-7")
-    assert "not with b, of another launch (" in waiting.for_an_attempt(own, [stranger], 597.0)
+    assert "not with b, of another launch (" in plan_state.for_an_attempt(own, [stranger], 597.0)
 
 
 def test_with_enough_nodes_it_is_the_leader_that_is_waited_for() -> None:
-    line = waiting.for_an_attempt(agent("a", nodes=(1, 2)), [agent("a", nodes=(1, 2))], 500.0)
+    line = plan_state.for_an_attempt(agent("a", nodes=(1, 2)), [agent("a", nodes=(1, 2))], 500.0)
     assert line == "waiting for the job's leader: enough nodes are here, 1 of 2 (a)"
 
 
 def test_the_first_words_come_soon_and_then_now_and_then() -> None:
-    words = waiting.WaitingWords(since=100.0)
+    words = plan_state.WaitingWords(since=100.0)
     said = []
     for now in range(100, 170):
         if words.is_due(float(now)) and words.say("waiting", float(now), repeats=True):
@@ -82,7 +82,7 @@ def test_the_first_words_come_soon_and_then_now_and_then() -> None:
 
 
 def test_a_line_that_does_not_repeat_is_said_when_it_is_new() -> None:
-    words = waiting.WaitingWords(since=0.0)
+    words = plan_state.WaitingWords(since=0.0)
     said = [words.say(line, 0.0, repeats=False) for line in ("one", "one", "two")]
     assert said == ["one", None, "two"]
 
@@ -219,49 +219,49 @@ def test_a_node_that_is_kept_outside_says_why_until_when_and_how_it_comes_in() -
     machine = dataclasses.replace(agent("c"), machine="m1")
     why = ["3 failures within 24 h are blamed on it", "rank 2: ended by SIGKILL"]
     plan = Plan(4, 1, "running", outside=[Quarantine("m1", "c", 0.0, 2e9, why)])
-    line = waiting.beside(plan, machine)
+    line = plan_state.beside(plan, machine)
     assert line.startswith("this node is kept outside until 2033-05-")
     assert line.endswith(
         ": 3 failures within 24 h are blamed on it (holdfast node return c lets it in)"
     )
     other = dataclasses.replace(machine, machine="m2")
-    assert waiting.beside(plan, other).startswith("waiting as a spare")
+    assert plan_state.beside(plan, other).startswith("waiting as a spare")
 
 
 UNFIT = GateVerdict("unfit", ["gpus: 7 of 8 are there", "room: full"])
 
 
 def test_an_unfit_node_is_told_so_with_every_reason() -> None:
-    line = waiting.for_an_attempt(agent("c"), [agent("a")], 42.5, {"c": UNFIT})
+    line = plan_state.for_an_attempt(agent("c"), [agent("a")], 42.5, {"c": UNFIT})
     assert line.startswith(
         "this node is not taken in, its health gate finds it unfit: gpus: 7 of 8 are there; room: "
         "full (holdfast nodes); waiting for nodes: 2 of 3 are here"
     )
     plan = Plan(1, 1, "running", members=[Member("a", "a-1", 0, 0, 1)])
-    assert waiting.beside(plan, agent("c"), UNFIT).startswith("this node is not taken in")
-    assert waiting.beside(plan, agent("c")) == "waiting as a spare: attempt 1 runs on a"
+    assert plan_state.beside(plan, agent("c"), UNFIT).startswith("this node is not taken in")
+    assert plan_state.beside(plan, agent("c")) == "waiting as a spare: attempt 1 runs on a"
 
 
 def test_with_too_few_fit_nodes_the_others_are_told_who_is_not() -> None:
     here = [agent(node, nodes=(2, 2)) for node in "ab"]
-    line = waiting.for_an_attempt(here[0], here, 42.5, {"b": UNFIT})
+    line = plan_state.for_an_attempt(here[0], here, 42.5, {"b": UNFIT})
     assert line == (
         "waiting for nodes: 1 of the 2 nodes that are here may come in, 2 are needed; unfit: b "
         "(gpus: 7 of 8 are there); up to 43 s"
     )
     three = [*here, agent("c", nodes=(2, 2))]
-    assert "leader" in waiting.for_an_attempt(three[0], three, 42.5, {"b": UNFIT})
+    assert "leader" in plan_state.for_an_attempt(three[0], three, 42.5, {"b": UNFIT})
 
 
 def test_who_is_drained_is_not_here_for_those_that_wait() -> None:
     here = [dataclasses.replace(agent(node, nodes=(2, 2)), machine=f"m-{node}") for node in "abc"]
     drained = Quarantine("m-c", "c", 0.0, 2e9, ["drained by ann: its fan"], "ann", is_drained=True)
-    line = waiting.for_an_attempt(here[0], here, 42.5, {"b": UNFIT}, [drained])
+    line = plan_state.for_an_attempt(here[0], here, 42.5, {"b": UNFIT}, [drained])
     assert line == (
         "waiting for nodes: 1 of the 3 nodes that are here may come in, 2 are needed; unfit: b "
         "(gpus: 7 of 8 are there); kept outside: c (drained by ann: its fan); up to 43 s"
     )
-    own = waiting.for_an_attempt(here[2], here, 42.5, {}, [drained])
+    own = plan_state.for_an_attempt(here[2], here, 42.5, {}, [drained])
     assert own.startswith("this node is kept outside until 2033-05-")
     assert "drained by ann: its fan (holdfast node return c lets it in); waiting for" in own
 
@@ -269,31 +269,31 @@ def test_who_is_drained_is_not_here_for_those_that_wait() -> None:
 def test_a_quarantine_that_is_lifted_for_want_of_nodes_is_not_told() -> None:
     here = [dataclasses.replace(agent(node, nodes=(2, 2)), machine=f"m-{node}") for node in "ab"]
     blamed = Quarantine("m-b", "b", 0.0, 2e9, ["3 failures"])
-    assert "leader" in waiting.for_an_attempt(here[0], here, 42.5, {}, [blamed])
+    assert "leader" in plan_state.for_an_attempt(here[0], here, 42.5, {}, [blamed])
 
 
 def test_a_node_that_comes_in_once_it_was_mended_is_told_so() -> None:
     machine = dataclasses.replace(agent("c"), machine="m1")
     ill = Quarantine("m1", "c", 0.0, 2e9, ["GPU 1 needs a reset"], gpu="G", remedy="reset_gpu")
-    line = waiting.beside(Plan(4, 1, "running", outside=[ill]), machine)
+    line = plan_state.beside(Plan(4, 1, "running", outside=[ill]), machine)
     assert re.match(
         r"this node is kept outside until its GPU was reset \(checked by \d\d:\d\d:00\), "
         "at the latest until 2033-05-",
         line,
     )
     reboot = dataclasses.replace(ill, remedy="reboot_node")
-    line = waiting.beside(Plan(4, 1, "running", outside=[reboot]), machine)
+    line = plan_state.beside(Plan(4, 1, "running", outside=[reboot]), machine)
     assert "until it was rebooted, at the latest until 2033-05-" in line
 
 
 def test_beside_an_attempt_whose_nodes_are_not_heard_of_it_is_said_what_is_waited_for() -> None:
     plan = Plan(1, 1, "running", [Member("a", "i", 0, 0, 2), Member("b", "i", 1, 2, 2)])
     few = "0 of the attempt's 2 nodes are here, not more than half"
-    line = waiting.beside(plan, agent("c"), None, few, "llama")
+    line = plan_state.beside(plan, agent("c"), None, few, "llama")
     assert line.startswith(f"waiting: attempt 1 ran on a, b; {few}.")
     assert "60 s" in line
     assert "holdfast stop --job llama" in line
-    calm = waiting.beside(plan, agent("c"), None, "waiting for evidence from a", "llama")
+    calm = plan_state.beside(plan, agent("c"), None, "waiting for evidence from a", "llama")
     assert calm.startswith("waiting as a spare")
 
 

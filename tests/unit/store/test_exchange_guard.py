@@ -8,8 +8,7 @@ from collections.abc import Callable, Collection, Iterator
 
 import pytest
 
-from holdfast_sidecar.launcher.plan_watch import PlanWatch
-from holdfast_sidecar.launcher.reporting import Reporter
+from holdfast_sidecar.launcher.plan_watch import PlanWatch, Reporter
 from holdfast_sidecar.records.codec import decode, encode
 from holdfast_sidecar.records.plan import Plan
 from holdfast_sidecar.records.reports import AgentReport

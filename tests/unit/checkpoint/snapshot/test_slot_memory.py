@@ -23,7 +23,7 @@ from holdfast_sidecar.checkpoint.snapshot.files import (
 )
 from holdfast_sidecar.checkpoint.snapshot.memory import HeldMemory, NamedFiles, SlotMemory
 from holdfast_sidecar.launcher.ownership import sweep_slots
-from holdfast_sidecar.launcher.slot_holder import SlotHolder
+from holdfast_sidecar.launcher.sidecar_process import SlotHolder
 
 
 @pytest.fixture

@@ -9,30 +9,31 @@ import os
 import socket
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch.distributed.elastic.agent.server.api import Worker
 
 from holdfast_sidecar import __version__
 from holdfast_sidecar.config.loading import read_seconds
 from holdfast_sidecar.config.settings import BadInput, PolicySettings, Settings
-from holdfast_sidecar.launcher.address import own_address
-from holdfast_sidecar.launcher.gate_notice import awaits_gate
+from holdfast_sidecar.launcher.arguments import read_left_s, started_again
+from holdfast_sidecar.launcher.attempt_store import own_address, read_machine
 from holdfast_sidecar.launcher.launch_identity import (
     describe_command,
     launch_command,
     launch_of,
     scheduler_job,
 )
-from holdfast_sidecar.launcher.machine import read_machine
 from holdfast_sidecar.launcher.ownership import Ownership
-from holdfast_sidecar.launcher.plan_watch import PlanWatch
-from holdfast_sidecar.launcher.rendezvous import LAST_CALL_S, HoldfastRendezvous
-from holdfast_sidecar.launcher.reporting import Reporter
-from holdfast_sidecar.launcher.time_limit import read_left_s, started_again
+from holdfast_sidecar.launcher.plan_state import awaits_gate
+from holdfast_sidecar.launcher.plan_watch import PlanWatch, Reporter
+from holdfast_sidecar.launcher.rank_process import RankContext
+from holdfast_sidecar.launcher.rendezvous import LAST_CALL_S, Assignment, HoldfastRendezvous
 from holdfast_sidecar.policy.formation import mode_of_gate
+from holdfast_sidecar.records.plan import Plan
 from holdfast_sidecar.records.reports import AgentReport
 from holdfast_sidecar.store.connection import open_store
 from holdfast_sidecar.store.protocol import StoreUnavailable
@@ -157,3 +158,52 @@ class Entrance:
                 self.settings.gate, self.has_sidecar, self.settings.paths.machine_root
             ),
         )
+
+
+# From the plan to this node's ranks: their numbers, and what they are told.
+
+
+def assign_workers(assignment: Assignment, role: str) -> list[Worker]:
+    """This node's ranks as the plan numbers them, and their numbers inside their role."""
+    member = assignment.member
+    alike = [m for m in assignment.plan.members if m.role == role]
+    before = sum(m.slots for m in alike if m.node_rank < member.node_rank)
+    return [
+        Worker(
+            local_rank=local_rank,
+            global_rank=member.first_rank + local_rank,
+            role_rank=before + local_rank,
+            world_size=assignment.plan.world_size,
+            role_world_size=sum(m.slots for m in alike),
+        )
+        for local_rank in range(member.slots)
+    ]
+
+
+def context_for(context: RankContext, plan: Plan) -> RankContext:
+    """What the ranks of this plan's attempt are told."""
+    return replace(
+        context,
+        attempt=plan.attempt,
+        epoch=plan.epoch,
+        resume=tuple(plan.resume),
+        skips=tuple(plan.skips),
+        peer_copies=context.peer_copies if len(plan.members) > 1 else "off",
+    )
+
+
+def announce(assignment: Assignment, job: str) -> list[str]:
+    """What people are told when an attempt starts: after a failure its cause, then the place."""
+    why = assignment.plan.message
+    return [*([f"restarted after: {why}"] if why else []), describe(assignment, job)]
+
+
+def describe(assignment: Assignment, job: str) -> str:
+    """This node's place, for people, and by which name commands know the job."""
+    plan, member = assignment.plan, assignment.member
+    last = member.first_rank + member.slots - 1
+    resuming = f", resuming from {plan.resume[0].words}" if plan.resume else ""
+    return (
+        f"job {job}, attempt {plan.attempt}: node rank {member.node_rank} of {len(plan.members)}, "
+        f"ranks {member.first_rank}-{last} of {plan.world_size}{resuming}"
+    )

@@ -2,19 +2,96 @@
 
 from __future__ import annotations
 
+import os
 import signal
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 
+from holdfast import page
 from holdfast_sidecar.config.redaction import Redaction
-from holdfast_sidecar.launcher.rank_ends import RankEnd, in_order
 from holdfast_sidecar.policy.blame import describe, find_culprit
 from holdfast_sidecar.policy.budget import ENDED_BY_US, EXIT_REQUEUE
+from holdfast_sidecar.ranks.observation import find_onset
 from holdfast_sidecar.records.formatting import how_it_ended
-from holdfast_sidecar.records.plan import Plan
+from holdfast_sidecar.records.plan import Member, Plan
 from holdfast_sidecar.records.reports import OUTPUT_UNREAD, Exit
+
+# How the ranks of this node ended, in the order in which they did.
+#
+# A rank's exit status is looked at without reaping it: as long as it stays a zombie, neither its
+# pid nor its process group can be taken by anyone else, so that the group may still be signalled.
+
+
+@dataclass(frozen=True)
+class RankEnd:
+    """One ended rank. A negative exit code is the signal that ended it."""
+
+    local_rank: int
+    pid: int
+    exit_code: int
+    at_unix_s: float
+    step: int = 0
+    """Steps completed, from its page."""
+    onset_step: int = -1
+    """Since which step its losses were not finite; -1: the newest one was."""
+    is_gloo_alone: bool = False
+    """As for an Exit."""
+    stepped_unix_s: float = 0.0
+    """When its last step ended, or it began; 0: it left no page."""
+
+
+def read_exit_code(pid: int) -> int | None:
+    """Exit code of a child that has ended, without reaping it; None while it lives.
+
+    A child that somebody else reaped has an unknown end, which counts as a failure.
+    """
+    try:
+        status = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return 1
+    if status is None:
+        return None
+    return status.si_status if status.si_code == os.CLD_EXITED else -status.si_status
+
+
+def in_order(ends: Iterable[RankEnd], said_at: Mapping[int, float]) -> list[RankEnd]:
+    """Ends that were noticed in one look, the likeliest cause first.
+
+    Who was ended by a signal had no say; whose exception came first, by its error file, is next:
+    the others' are mostly that of having lost a peer.
+    """
+    return sorted(
+        ends,
+        key=lambda end: (end.exit_code >= 0, said_at.get(end.local_rank, end.at_unix_s)),
+    )
+
+
+def forgive(exit_code: int, said_finished: bool) -> int:
+    """0 for the abort of a rank that had said it was finished.
+
+    torch aborts at interpreter exit when a process group was destroyed under a living DDP object.
+    """
+    return 0 if exit_code == -signal.SIGABRT and said_finished else exit_code
+
+
+def own_ends(
+    ends: Iterable[RankEnd], dying: Container[int], finished: Container[int]
+) -> list[RankEnd]:
+    """Of the ends that came while ranks were ended, those that were not for that.
+
+    dying, finished: local ranks that died, or had said that they ended well, before they were told
+    to end. Whoever has said so may take a while to be gone, and its peers lose it meanwhile; the
+    signal that ended it then was its launcher's.
+    """
+    return [
+        end if end.local_rank in dying else replace(end, exit_code=max(end.exit_code, 0))
+        for end in ends
+        if end.local_rank in dying or end.local_rank in finished
+    ]
+
 
 LONGEST_MESSAGE = 200
 """Characters of an exception on the console; torch prints all of it in the end."""
@@ -141,3 +218,63 @@ def by_whom(exit_: Exit, attempt: int, plan: Plan | None) -> str:
 def shortened(message: str) -> str:
     """What fits a line: some libraries put whole tensors into their messages."""
     return message if len(message) <= LONGEST_MESSAGE else f"{message[:LONGEST_MESSAGE]}…"
+
+
+# What the launcher wants to know from its ranks' pages; the sidecar reads the rest.
+
+
+def read_words(path: Path) -> tuple[int, ...] | None:
+    """The words of a page; None when there is no whole page."""
+    try:
+        content = path.read_bytes()
+    except OSError:
+        return None
+    if len(content) < page.PAGE_SIZE or page.parse_identity_zone(content) is None:
+        return None
+    return page.parse_words(content)
+
+
+def said_finished(words: tuple[int, ...] | None) -> bool:
+    """Whether the rank said that it ended well."""
+    return words is not None and words[page.Word.ENDING] == page.Ending.FINISHED
+
+
+def read_onset(path: Path) -> int:
+    """Since which step the rank's losses were not finite; -1: they were, or there is no page."""
+    try:
+        content = path.read_bytes()
+    except OSError:
+        return -1
+    if len(content) < page.PAGE_SIZE or page.parse_identity_zone(content) is None:
+        return -1
+    records = [record for _, record in page.parse_records(content, after=0)]
+    return find_onset(page.parse_words(content), records)
+
+
+def read_step(words: tuple[int, ...] | None) -> int:
+    """Steps that the rank completed; 0 without a page."""
+    return 0 if words is None else words[page.Word.STEP]
+
+
+def read_step_end_s(words: tuple[int, ...] | None) -> float | None:
+    """When its last step ended, or it began, CLOCK_MONOTONIC; None without a page."""
+    return None if words is None else words[page.Word.BOUNDARY_NS] / 1e9
+
+
+def read_completed_steps(shm: Path, attempt: int, member: Member) -> dict[str, int]:
+    """rank -> steps that it had completed, of this place's ranks that left a page."""
+    words = {
+        member.first_rank + local_rank: read_words(shm / page.page_name(attempt, local_rank))
+        for local_rank in range(member.slots)
+    }
+    return {str(rank): read_step(left) for rank, left in words.items() if left is not None}
+
+
+def has_stepped(words: tuple[int, ...]) -> bool:
+    """Whether the rank has completed a step in this attempt."""
+    return words[page.Word.PUBLISHED] > 0 or words[page.Word.OPTIMIZER_CALLS] > 0
+
+
+def has_flag(words: tuple[int, ...], flag: page.Flag) -> bool:
+    """Whether the rank has set this flag."""
+    return bool(words[page.Word.FLAGS] & flag)

@@ -26,8 +26,7 @@ from holdfast_sidecar.controller.fence import Fence, FenceFile, read_fence
 from holdfast_sidecar.export.http_server import Answer, Server
 from holdfast_sidecar.incidents.collect import EvidenceKeeping
 from holdfast_sidecar.launcher import attempt_store
-from holdfast_sidecar.launcher.plan_watch import PlanWatch
-from holdfast_sidecar.launcher.reporting import Reporter
+from holdfast_sidecar.launcher.plan_watch import PlanWatch, Reporter
 from holdfast_sidecar.launcher.sidecar_process import SidecarProcess
 from holdfast_sidecar.linux import threads
 from holdfast_sidecar.linux.probe_runner import Patient, SilentError
