@@ -20,7 +20,7 @@ GPUS = 2
 def test_every_story_is_told_tied_to_its_rank_and_acted_on(tmp_path) -> None:
     compiled(tmp_path)  # skipped, or failed, where there is no compiler
     played = subprocess.run(
-        [sys.executable, "-m", "holdfast_sidecar.cli.main", "demo", f"--gpus={GPUS}", "--json"],
+        [sys.executable, "-m", "testing.demo_hardware", f"--gpus={GPUS}", "--json"],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

@@ -1,4 +1,4 @@
-"""`holdfast demo --stack` shows what it promises, and leaves nothing behind.
+"""`testing.demo_alerting` shows what it promises, and leaves nothing behind.
 
 Mostly in make soak: `--brisk` takes two minutes. How it judges and what it prints, the unit tests
 show.
@@ -21,7 +21,7 @@ from tests.servers import required
 
 pytestmark = [pytest.mark.torch, pytest.mark.prometheus]
 
-COMMAND = [sys.executable, "-m", "holdfast_sidecar.cli.main", "demo", "--stack"]
+COMMAND = [sys.executable, "-m", "testing.demo_alerting"]
 LIMIT_S = 600.0
 
 

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from holdfast_sidecar.cli import demo
 from holdfast_sidecar.config.settings import BadInput
-from holdfast_sidecar.demo import programs, rehearsal
+from holdfast_sidecar.demo import programs, rehearsal, stage
 
 
 def test_a_launcher_that_starts_is_good_enough() -> None:
@@ -39,7 +39,7 @@ def test_nothing_is_trained_where_the_launcher_does_not_start(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     performed: list[Any] = []
-    monkeypatch.setattr(demo, "find_spec", lambda name: object())
+    monkeypatch.setattr(stage, "find_spec", lambda name: object())
     monkeypatch.setattr(demo, "perform", lambda *given: performed.append(given))
     monkeypatch.setattr(rehearsal, "find_binary", lambda: None)
     monkeypatch.setattr(programs, "launcher_help", lambda: [sys.executable, "-c", "1/0"])

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from holdfast_sidecar.cli.stack_page import stack_page
+from holdfast_sidecar.demo.stack.command import stack_page
 from holdfast_sidecar.demo.stack.notices import (
     Notice,
     all_clear,

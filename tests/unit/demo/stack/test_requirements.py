@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from holdfast_sidecar.cli import demo
 from holdfast_sidecar.config.settings import BadInput
+from holdfast_sidecar.demo import stage
+from holdfast_sidecar.demo.stack import command
 from holdfast_sidecar.demo.stack.requirements import (
     ALERTMANAGER,
     PROMETHEUS,
@@ -37,37 +38,25 @@ def test_each_missing_program_is_one_line_with_its_package() -> None:
 def performed(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Each time that something would have been started."""
     started: list[Any] = []
-    monkeypatch.setattr(demo, "find_spec", lambda name: object())
-    monkeypatch.setattr(demo, "rehearse", lambda: started.append("rehearsal"))
+    monkeypatch.setattr(stage, "find_spec", lambda name: object())
+    monkeypatch.setattr(stage, "rehearse", lambda: started.append("rehearsal"))
     return started
 
 
 def test_without_them_the_command_ends_with_2(
     monkeypatch: pytest.MonkeyPatch, performed: list[Any]
 ) -> None:
-    monkeypatch.setattr(demo.shutil, "which", lambda name: None)
-    result = CliRunner().invoke(demo.demo, ["--stack"])
+    monkeypatch.setattr(command.shutil, "which", lambda name: None)
+    result = CliRunner().invoke(command.alerting, [])
     assert result.exit_code == 2
     assert result.output.count("is not installed") == 2
     assert performed == []
 
 
-@pytest.mark.parametrize(
-    ("given", "says"),
-    [(["--stack", "--gpus=2"], "two demonstrations"), (["--brisk"], "--stack, which is not given")],
-)
-def test_options_that_do_not_go_together_are_refused(
-    given: list[str], says: str, performed: list[Any]
-) -> None:
-    result = CliRunner().invoke(demo.demo, given)
-    assert isinstance(result.exception, BadInput)
-    assert says in str(result.exception)
-    assert performed == []
-
-
 def test_a_directory_that_is_there_already_is_not_written_into(
-    tmp_path: Path, performed: list[Any]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, performed: list[Any]
 ) -> None:
-    result = CliRunner().invoke(demo.demo, ["--stack", f"--keep={tmp_path}"])
+    monkeypatch.setattr(command.shutil, "which", lambda name: f"/x/{name}")
+    result = CliRunner().invoke(command.alerting, [f"--keep={tmp_path}"])
     assert isinstance(result.exception, BadInput)
     assert performed == []
