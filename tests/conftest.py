@@ -14,12 +14,10 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent.parent))  # so that tests can import tests.servers
 
+from testing.fake_nvml.driver import STATE_VARIABLE, FakeNvml
 from tests import fake_nvml as nvml
 from tests import object_store as s3
 from tests import servers
-
-from holdfast_sidecar.demo.fake_nvml.build import STATE_VARIABLE
-from holdfast_sidecar.demo.fake_nvml.state import FakeNvml
 
 os.umask(0o022)  # what tests make stands for what Holdfast makes, which others can't write
 

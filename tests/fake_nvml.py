@@ -11,8 +11,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-
-from holdfast_sidecar.demo.fake_nvml.build import CompilerMissingError, build
+from testing.fake_nvml.driver import CompilerMissingError, build
 
 
 def compiled(directory: Path, without: Iterable[str] = ()) -> Path:

@@ -14,10 +14,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from testing.alerting import RESEND_S, prometheus_command, start
 from tests.servers import required
-
-from holdfast_sidecar.demo.stack.alerting import RESEND_S
-from holdfast_sidecar.demo.stack.daemons import prometheus_command, start
 
 
 @dataclass(frozen=True)

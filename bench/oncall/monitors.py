@@ -15,21 +15,19 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-
-from bench.benchmark import NotRun
-from holdfast_sidecar.demo.stack.alerting import RESEND_S
-from holdfast_sidecar.demo.stack.daemons import (
+from testing.alerting import (
+    ALERTMANAGER,
+    PROMETHEUS,
+    RESEND_S,
     Daemon,
+    Requirement,
     alertmanager_command,
+    find_programs,
     prometheus_command,
     start,
 )
-from holdfast_sidecar.demo.stack.requirements import (
-    ALERTMANAGER,
-    PROMETHEUS,
-    Requirement,
-    find_programs,
-)
+
+from bench.benchmark import NotRun
 from holdfast_sidecar.demo.stopped import DemonstrationStopped
 
 ASK_LIMIT_S = 120.0

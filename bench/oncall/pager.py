@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
+from testing.pager import PAGER, TICKETS, Notice, Receiver
+
 from bench.benchmark import Sample
 from bench.launch.contestants import FIRST_NODE, HOLDFAST, Scenario
 from bench.launch.faults import VICTIM_NODE
@@ -28,9 +30,6 @@ from bench.oncall.monitors import (
 )
 from bench.oncall.names import SCRAPE_JOB
 from bench.oncall.shipped import RUNBOOKS, write_alertmanager, write_prometheus
-from holdfast_sidecar.demo.stack.alerting_files import PAGER, TICKETS
-from holdfast_sidecar.demo.stack.notices import Notice
-from holdfast_sidecar.demo.stack.receiver import Receiver
 
 CAUSE = "node_lost"
 START_LIMIT_S = 120.0

@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from holdfast_sidecar.demo.stack.alerting_files import prometheus_settings, routes_to
+from testing.pager import prometheus_settings, routes_to
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRAPING = ROOT / "deploy" / "prometheus" / "prometheus.yml"

@@ -21,12 +21,12 @@ from queue import Empty, SimpleQueue
 from types import TracebackType
 
 import psutil
+from testing.fake_node import build_node
+from testing.fake_nvml.driver import CompilerMissingError, build
 
 from bench.benchmark import NotRun
 from bench.launch.redis_server import RedisServer
 from bench.telemetry.names import GPUS, PORTS
-from holdfast_sidecar.demo.fake_node import build_node
-from holdfast_sidecar.demo.fake_nvml.build import CompilerMissingError, build
 
 NODE = "node"
 EVERY_S = 1.0

@@ -14,6 +14,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from testing.alerting import RESEND_S, hastened
+from testing.pager import Notice, all_clear, pages, prometheus_settings, routes_to, tickets
 from tests import prometheus_server
 from tests.integration.alerts import alertmanager
 from tests.integration.alerts.alertmanager import Alertmanager
@@ -21,10 +23,6 @@ from tests.prometheus_server import Prometheus
 from tests.servers import wait_until
 
 from holdfast_sidecar.config.paths import asset
-from holdfast_sidecar.demo.stack.alerting import RESEND_S
-from holdfast_sidecar.demo.stack.alerting_files import prometheus_settings, routes_to
-from holdfast_sidecar.demo.stack.haste import hastened
-from holdfast_sidecar.demo.stack.notices import Notice, all_clear, pages, tickets
 
 _SILENCE = re.compile(r"(?<=node:holdfast_silence:seconds)\[\w+\]\) > [\d.]+")
 

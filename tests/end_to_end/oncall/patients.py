@@ -11,10 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
+from testing.fake_node import ACTIVE, DOWN, FakeSysfs, build_fabric
 from tests.end_to_end.faults.job import Job, new_job
 from tests.servers import Server, free_port
-
-from holdfast_sidecar.demo.fake_sysfs import ACTIVE, DOWN, FakeSysfs, build_fabric
 
 PORT = "mlx5_0"
 FLAP_S = 2.5

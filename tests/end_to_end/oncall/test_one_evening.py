@@ -2,7 +2,7 @@
 
 All at once, as each takes some time: real jobs, real Prometheus, real Alertmanager, the shipped
 rules, routes and scrape block. For CI their waits are a sixth, the silence of a node among them
-(`demo/stack/haste.py`). That shows who is told of what and how often, but neither how soon nor that
+(`testing/alerting.py`). That shows who is told of what and how often, but neither how soon nor that
 a spare is quicker than the page: `test_shipped_waits.py` does, in make soak. The run with a spare
 has a Prometheus of its own, where silence stays as long as it is shipped: Holdfast's recovery takes
 its seconds whatever the factor, and would lose to a page that comes after two.
@@ -19,15 +19,14 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from testing.alerting import knows_the_job
+from testing.pager import watchdogs
 from tests.end_to_end.oncall.duty import Duty, on_duty, watching
 from tests.end_to_end.oncall.looking import still_waiting, unanswered
 from tests.end_to_end.oncall.patients import Patient, flap, log_xid, pair, with_a_spare
 from tests.integration.sidecar.node import Node
 from tests.prometheus_server import Prometheus
 from tests.servers import Server, free_port, required
-
-from holdfast_sidecar.demo.stack.asking import knows_the_job
-from holdfast_sidecar.demo.stack.notices import watchdogs
 
 pytestmark = [pytest.mark.torch, pytest.mark.prometheus, pytest.mark.timeout(300)]
 

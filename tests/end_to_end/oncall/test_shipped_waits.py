@@ -12,11 +12,10 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from testing.alerting import knows_the_job
 from tests.end_to_end.oncall.duty import on_duty, watching
 from tests.end_to_end.oncall.patients import flap, pair, with_a_spare
 from tests.servers import Server, required
-
-from holdfast_sidecar.demo.stack.asking import knows_the_job
 
 pytestmark = [
     pytest.mark.torch,

@@ -16,10 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from testing.alerting import alertmanager_command, start
+from testing.pager import Notice, notice_of
 from tests.servers import required
-
-from holdfast_sidecar.demo.stack.daemons import alertmanager_command, start
-from holdfast_sidecar.demo.stack.notices import Notice, notice_of
 
 ALERTS = Path(__file__).parents[3] / "alerts"
 PROGRAM = "prometheus-alertmanager"

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from testing.fake_nvml.driver import GPU_IS_LOST, UNKNOWN, FakeNvml
 
 from holdfast_sidecar.components.gpu.nvml.probe import (
     GpuEventProbe,
@@ -21,7 +22,6 @@ from holdfast_sidecar.components.gpu.nvml.probe import (
 from holdfast_sidecar.components.gpu.readings import GpuReading, Signal
 from holdfast_sidecar.components.xid.events import GpuEvents
 from holdfast_sidecar.config.settings import GpuSettings
-from holdfast_sidecar.demo.fake_nvml.state import GPU_IS_LOST, UNKNOWN, FakeNvml
 
 SETTINGS = GpuSettings(every_s=0.1, deadline_s=1.0)
 LATEST_S = 0.05

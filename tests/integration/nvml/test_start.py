@@ -9,10 +9,11 @@ import sys
 import time
 from pathlib import Path
 
+from testing.fake_nvml.driver import FakeNvml
+
 import holdfast_sidecar
 from holdfast_sidecar.components.gpu.nvml.child_io import Frames
 from holdfast_sidecar.components.gpu.nvml.process import MAIN, command, make_board
-from holdfast_sidecar.demo.fake_nvml.state import FakeNvml
 
 PARENT = """
 import sys, time

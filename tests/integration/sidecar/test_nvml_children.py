@@ -9,9 +9,8 @@ import time
 from pathlib import Path
 
 import pytest
+from testing.fake_nvml.driver import FakeNvml
 from tests.integration.sidecar.node import Node, wait_for
-
-from holdfast_sidecar.demo.fake_nvml.state import FakeNvml
 
 FRESH = re.compile(r"^holdfast_sidecar_last_tick_timestamp_seconds\{.*\} (\S+)$", re.MULTILINE)
 

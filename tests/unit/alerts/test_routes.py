@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 import yaml
+from testing.alerting import seconds
 
 from holdfast_sidecar.config.paths import asset
-from holdfast_sidecar.demo.stack.haste import seconds
 
 
 def routing() -> dict[str, Any]:

@@ -11,9 +11,9 @@ from bench.gpu_probe import poll, signals
 from bench.gpu_probe.goals import asked, figures, percentile
 from bench.gpu_probe.names import POLL, SIGNALS
 from bench.gpu_probe.rows import BENCHMARK
+from testing.fake_nvml.driver import FakeNvml
 
 from holdfast_sidecar.components.gpu.readings import Signal
-from holdfast_sidecar.demo.fake_nvml.state import FakeNvml
 
 
 def stamped(row: str, samples: list[Sample]) -> list[Sample]:

@@ -23,8 +23,8 @@ from bench.oncall.rules import Evaluations
 from bench.oncall.scrape import series
 from bench.oncall.shipped import ALERTS, SCRAPING, write_alertmanager, write_prometheus
 from bench.oncall.yesterday import lines, series_of
+from testing.pager import Notice, notice_of
 
-from holdfast_sidecar.demo.stack.notices import Notice, notice_of
 from holdfast_sidecar.export.exposition import draw, expose
 from holdfast_sidecar.export.http_server import Request
 from holdfast_sidecar.export.live.packing import unpack

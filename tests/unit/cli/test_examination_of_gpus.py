@@ -8,12 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from testing.fake_nvml.driver import FakeNvml, environment
 from tests.fake_nvml import compiled
 
 from holdfast_sidecar.components.gpu.readings import Signal
 from holdfast_sidecar.config.settings import Settings, SnapshotSettings
-from holdfast_sidecar.demo.fake_nvml.build import environment
-from holdfast_sidecar.demo.fake_nvml.state import FakeNvml
 from holdfast_sidecar.examination import gpus
 from holdfast_sidecar.examination.check import Check
 from holdfast_sidecar.examination.gpus import ask, judge_driver, judge_untried

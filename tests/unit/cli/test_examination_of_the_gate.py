@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
+from testing.fake_node import DOWN, FakeSysfs, build_fabric
 
 from holdfast_sidecar.components.gpu.readings import Gpu, GpuReading, Signal
 from holdfast_sidecar.config.settings import (
@@ -17,7 +18,6 @@ from holdfast_sidecar.config.settings import (
     PathSettings,
     Settings,
 )
-from holdfast_sidecar.demo.fake_sysfs import DOWN, FakeSysfs, build_fabric
 from holdfast_sidecar.examination.check import Check
 from holdfast_sidecar.examination.gate import check_gate
 from holdfast_sidecar.examination.gpus import Driver

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from testing.fake_node import FakeSysfs
 
 from holdfast_sidecar.cli.doctor import page
 from holdfast_sidecar.components.host.readings import Group, MemoryErrors, Sensor
 from holdfast_sidecar.components.network.rdma import Selection
-from holdfast_sidecar.demo.fake_sysfs import FakeSysfs
 from holdfast_sidecar.examination import fabric, host
 from holdfast_sidecar.examination.check import Check
 from holdfast_sidecar.examination.tracing import may_trace_children

@@ -3,9 +3,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from testing.fake_node import build_node
 
 from holdfast_sidecar.config.settings import GateSettings
-from holdfast_sidecar.demo.fake_node import build_node
 from holdfast_sidecar.launcher import plan_state
 from holdfast_sidecar.launcher.plan_state import awaits_gate
 

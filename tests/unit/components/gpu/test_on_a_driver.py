@@ -8,6 +8,8 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from testing.fake_nvml import layout
+from testing.fake_nvml.driver import STATE_VARIABLE, FakeNvml
 from tests.fake_nvml import fresh_pynvml
 from tests.unit.components.gpu.nodes import company, seat
 from tests.unit.ranks.scene import moment
@@ -16,9 +18,6 @@ from holdfast_sidecar.components.gpu.component import GpuWatch
 from holdfast_sidecar.components.gpu.nvml.device import Devices
 from holdfast_sidecar.components.gpu.ownership import Company, Process
 from holdfast_sidecar.components.gpu.readings import GpuReading, GpuUser, Signal
-from holdfast_sidecar.demo.fake_nvml import profiles
-from holdfast_sidecar.demo.fake_nvml.build import STATE_VARIABLE
-from holdfast_sidecar.demo.fake_nvml.state import FakeNvml
 from holdfast_sidecar.records.findings import Finding
 
 GIB = 1 << 30
@@ -118,9 +117,9 @@ def test_a_whole_node_at_its_power_limit_finds_nothing_and_its_energy_is_counted
     assert growth.per_s == pytest.approx(500)
 
 
-@pytest.mark.parametrize("profile", [profiles.BLACKWELL, profiles.AMPERE, profiles.VOLTA])
+@pytest.mark.parametrize("profile", [layout.BLACKWELL, layout.AMPERE, layout.VOLTA])
 def test_healthy_gpus_of_every_generation_are_nothing_to_tell(
-    profile: profiles.Profile,
+    profile: layout.Profile,
     tmp_path: Path,
     nvml_library: Path,
     monkeypatch: pytest.MonkeyPatch,

@@ -6,9 +6,9 @@ import shutil
 from pathlib import Path
 
 import pytest
+from testing.fake_node import GPU_CLASS, FakeSysfs, build_fabric, write_in_place
 
 from holdfast_sidecar.components.network.pcie import PciProbe, kind_of, parse_errors
-from holdfast_sidecar.demo.fake_sysfs import GPU_CLASS, FakeSysfs, build_fabric, write_in_place
 from holdfast_sidecar.linux.probe_runner import PartlyReadError, ProbeRunner
 
 

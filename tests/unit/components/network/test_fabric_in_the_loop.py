@@ -6,11 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from testing.fake_node import ACTIVE, DOWN, build_fabric
 from tests.unit.test_loop import Fixed, loop  # noqa: F401 - a fixture
 
 from holdfast_sidecar.components.network.ethernet import NetworkProbe
 from holdfast_sidecar.components.network.rdma import FabricProbe
-from holdfast_sidecar.demo.fake_sysfs import ACTIVE, DOWN, build_fabric
 from holdfast_sidecar.linux.kmsg import KernelReading, KernelRecord
 from holdfast_sidecar.linux.probe_runner import ProbeRunner
 from holdfast_sidecar.loop import Loop

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from testing.fake_node import ACTIVE, DOWN, FakeSysfs, build_fabric
 from tests.unit.ranks.scene import moment
 
 from holdfast_sidecar.checks import judge_fabric
@@ -14,7 +15,6 @@ from holdfast_sidecar.components.network.pcie import PciProbe
 from holdfast_sidecar.components.network.rdma import FabricProbe
 from holdfast_sidecar.components.network.readings import LinkLook, LinkStory
 from holdfast_sidecar.config.settings import FabricSettings
-from holdfast_sidecar.demo.fake_sysfs import ACTIVE, DOWN, FakeSysfs, build_fabric
 from holdfast_sidecar.records.findings import Finding, Kind, Remedy
 
 

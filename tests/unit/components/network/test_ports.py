@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from testing.fake_node import ACTIVE, DOWN, FakeSysfs, build_fabric, write_in_place
 
 from holdfast_sidecar.components.network.rdma import (
     COUNTERS_EVERY_S,
@@ -19,7 +20,6 @@ from holdfast_sidecar.components.network.rdma import (
 )
 from holdfast_sidecar.components.network.readings import FabricReading
 from holdfast_sidecar.config.settings import FabricSettings
-from holdfast_sidecar.demo.fake_sysfs import ACTIVE, DOWN, FakeSysfs, build_fabric, write_in_place
 from holdfast_sidecar.linux.probe_runner import ProbeRunner
 
 

@@ -7,13 +7,22 @@ import io
 from pathlib import Path
 
 import pytest
+from testing.demo_hardware import (
+    Director,
+    Done,
+    Fault,
+    Faults,
+    Seen,
+    Story,
+    find,
+    is_over,
+    is_settled,
+    judge,
+    missing,
+    stories,
+)
+from testing.fake_node import build_node
 
-from holdfast_sidecar.demo.fake_node import build_node
-from holdfast_sidecar.demo.hardware.director import Director
-from holdfast_sidecar.demo.hardware.faults import Faults
-from holdfast_sidecar.demo.hardware.outcome import Done, Seen, judge
-from holdfast_sidecar.demo.hardware.scenario import Fault, Story, stories
-from holdfast_sidecar.demo.hardware.sight import find, is_over, is_settled, missing
 from holdfast_sidecar.demo.nodes import Nodes
 from holdfast_sidecar.demo.screen import LineScreen
 from holdfast_sidecar.policy.cluster import Cluster

@@ -6,13 +6,11 @@ import io
 from types import SimpleNamespace
 
 import pytest
+from testing.demo_alerting import JOB, Director
+from testing.pager import PAGER, Alert, Notice
 
 from holdfast_sidecar.demo.nodes import Nodes
 from holdfast_sidecar.demo.screen import LineScreen
-from holdfast_sidecar.demo.stack.alerting_files import PAGER
-from holdfast_sidecar.demo.stack.director import Director
-from holdfast_sidecar.demo.stack.notices import Alert, Notice
-from holdfast_sidecar.demo.stack.scenario import JOB
 from holdfast_sidecar.store.memory_store import MemoryServer, MemoryStore
 
 PAGE = Notice(PAGER, True, 1.0, (Alert("HoldfastNodeLost", JOB, "b", True, "", "", ""),))

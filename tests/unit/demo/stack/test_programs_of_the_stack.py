@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from testing.alerting import holds, knows_the_job
+from testing.demo_alerting import DOOMED, NODES
+
 from holdfast_sidecar.config.settings import RedisSettings
 from holdfast_sidecar.demo import programs
-from holdfast_sidecar.demo.stack.asking import holds, knows_the_job
-from holdfast_sidecar.demo.stack.scenario import DOOMED, NODES
 from holdfast_sidecar.demo.workspace import Workspace
 
 REDIS = RedisSettings(url="unix:///x/redis.sock", password_file="/x/password")

@@ -4,6 +4,19 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from testing.fake_nvml import layout
+from testing.fake_nvml import layout as profiles
+from testing.fake_nvml.driver import (
+    DOUBLE,
+    NO_PERMISSION,
+    NOT_SUPPORTED,
+    PLACES,
+    RESET_REQUIRED,
+    STATE_VARIABLE,
+    UNKNOWN,
+    VERSION_MISMATCH,
+    FakeNvml,
+)
 from tests.fake_nvml import compiled, fresh_pynvml
 
 from holdfast_sidecar.components.gpu.nvml.device import (
@@ -14,18 +27,6 @@ from holdfast_sidecar.components.gpu.nvml.device import (
 from holdfast_sidecar.components.gpu.nvml.gpm import METRICS
 from holdfast_sidecar.components.gpu.nvml.signals import ROWS
 from holdfast_sidecar.components.gpu.readings import Gpu, GpuReading, GpuUser, Signal
-from holdfast_sidecar.demo.fake_nvml import layout, profiles
-from holdfast_sidecar.demo.fake_nvml.build import STATE_VARIABLE
-from holdfast_sidecar.demo.fake_nvml.places import PLACES
-from holdfast_sidecar.demo.fake_nvml.state import (
-    DOUBLE,
-    NO_PERMISSION,
-    NOT_SUPPORTED,
-    RESET_REQUIRED,
-    UNKNOWN,
-    VERSION_MISMATCH,
-    FakeNvml,
-)
 
 NEWER_CALLS = (
     "nvmlDeviceGetTemperatureV",

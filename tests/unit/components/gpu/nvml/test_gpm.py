@@ -3,11 +3,11 @@ from __future__ import annotations
 from types import ModuleType
 
 import pytest
+from testing.fake_nvml.driver import NO_PERMISSION, NOT_SUPPORTED, FakeNvml
 
 from holdfast_sidecar.components.gpu.nvml.device import Devices
 from holdfast_sidecar.components.gpu.nvml.gpm import METRICS
 from holdfast_sidecar.components.gpu.readings import Gpu, Signal
-from holdfast_sidecar.demo.fake_nvml.state import NO_PERMISSION, NOT_SUPPORTED, FakeNvml
 
 
 @pytest.fixture

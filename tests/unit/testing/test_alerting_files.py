@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import yaml
+from testing.pager import prometheus_settings, routes_to
 
 from holdfast_sidecar.config.paths import asset
-from holdfast_sidecar.demo.stack.alerting_files import prometheus_settings, routes_to
 
 SHIPPED = asset("deploy/prometheus/prometheus.yml").read_text()
 ROUTES = asset("alerts/alertmanager.yml").read_text()

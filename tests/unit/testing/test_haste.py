@@ -6,9 +6,9 @@ import re
 
 import pytest
 import yaml
+from testing.alerting import WAITS, hastened, seconds
 
 from holdfast_sidecar.config.paths import asset
-from holdfast_sidecar.demo.stack.haste import WAITS, hastened, seconds
 
 RULES = sorted(asset("alerts/rules").glob("*.yaml"))
 OTHERS = [asset("alerts/alertmanager.yml"), asset("deploy/prometheus/prometheus.yml")]

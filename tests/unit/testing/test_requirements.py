@@ -7,16 +7,11 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from testing import demo_alerting
+from testing.alerting import ALERTMANAGER, PROMETHEUS, find_programs, missing
 
 from holdfast_sidecar.config.settings import BadInput
 from holdfast_sidecar.demo import stage
-from holdfast_sidecar.demo.stack import command
-from holdfast_sidecar.demo.stack.requirements import (
-    ALERTMANAGER,
-    PROMETHEUS,
-    find_programs,
-    missing,
-)
 
 
 def test_what_is_here_is_found_by_any_of_its_names() -> None:
@@ -46,8 +41,8 @@ def performed(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 def test_without_them_the_command_ends_with_2(
     monkeypatch: pytest.MonkeyPatch, performed: list[Any]
 ) -> None:
-    monkeypatch.setattr(command.shutil, "which", lambda name: None)
-    result = CliRunner().invoke(command.alerting, [])
+    monkeypatch.setattr(demo_alerting.shutil, "which", lambda name: None)
+    result = CliRunner().invoke(demo_alerting.alerting, [])
     assert result.exit_code == 2
     assert result.output.count("is not installed") == 2
     assert performed == []
@@ -56,7 +51,7 @@ def test_without_them_the_command_ends_with_2(
 def test_a_directory_that_is_there_already_is_not_written_into(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, performed: list[Any]
 ) -> None:
-    monkeypatch.setattr(command.shutil, "which", lambda name: f"/x/{name}")
-    result = CliRunner().invoke(command.alerting, [f"--keep={tmp_path}"])
+    monkeypatch.setattr(demo_alerting.shutil, "which", lambda name: f"/x/{name}")
+    result = CliRunner().invoke(demo_alerting.alerting, [f"--keep={tmp_path}"])
     assert isinstance(result.exception, BadInput)
     assert performed == []

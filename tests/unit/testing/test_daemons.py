@@ -7,15 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from testing import alerting
+from testing.alerting import PORT_ATTEMPTS, alertmanager_command, fetch, prometheus_command, start
 
-from holdfast_sidecar.demo.stack import daemons
-from holdfast_sidecar.demo.stack.daemons import (
-    PORT_ATTEMPTS,
-    alertmanager_command,
-    fetch,
-    prometheus_command,
-    start,
-)
 from holdfast_sidecar.demo.stopped import DemonstrationStopped
 
 READY_AT_ONCE = """
@@ -55,8 +49,8 @@ def test_one_that_ends_is_tried_on_other_ports_and_then_told(tmp_path: Path) -> 
 
 
 def test_one_that_is_never_ready_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(daemons, "READY_S", 0.2)
-    monkeypatch.setattr(daemons, "PORT_ATTEMPTS", 1)
+    monkeypatch.setattr(alerting, "READY_S", 0.2)
+    monkeypatch.setattr(alerting, "PORT_ATTEMPTS", 1)
     with pytest.raises(DemonstrationStopped):
         start("It", lambda at: ["sleep", "60"], tmp_path / "it.log")
 
@@ -64,7 +58,7 @@ def test_one_that_is_never_ready_is_ended(tmp_path: Path, monkeypatch: pytest.Mo
 def test_one_that_does_not_go_when_it_is_asked_to_is_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(daemons, "END_WITHIN_S", 0.1)
+    monkeypatch.setattr(alerting, "END_WITHIN_S", 0.1)
     deaf = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + READY_AT_ONCE
     daemon = start("It", lambda at: [sys.executable, "-c", deaf, at], tmp_path / "it.log")
     daemon.end()

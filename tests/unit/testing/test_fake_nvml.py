@@ -11,17 +11,11 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from testing.fake_nvml import driver, layout
+from testing.fake_nvml.driver import GPU_IS_LOST, NO_PERMISSION, NOT_SUPPORTED, PLACES, FakeNvml
 from tests import fake_nvml as nvml_for_tests
 
 from holdfast_sidecar.components.gpu.readings import GpuUser, Signal
-from holdfast_sidecar.demo.fake_nvml import build, layout
-from holdfast_sidecar.demo.fake_nvml.places import PLACES
-from holdfast_sidecar.demo.fake_nvml.state import (
-    GPU_IS_LOST,
-    NO_PERMISSION,
-    NOT_SUPPORTED,
-    FakeNvml,
-)
 
 
 def started(pynvml: ModuleType, index: int = 0) -> Any:
@@ -232,5 +226,5 @@ def test_without_a_compiler_nothing_is_built(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(build.CompilerMissingError, match="cc is not installed"):
-        build.build(tmp_path / "made")
+    with pytest.raises(driver.CompilerMissingError, match="cc is not installed"):
+        driver.build(tmp_path / "made")

@@ -9,9 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-from holdfast_sidecar.demo.stack.daemons import fetch
-from holdfast_sidecar.demo.stack.receiver import Receiver
+from testing.alerting import fetch
+from testing.pager import Receiver
 
 NOTICE = {
     "status": "firing",

@@ -7,17 +7,9 @@ import json
 from typing import Any
 
 import pytest
+from testing.demo_alerting import Addresses, Killed, Verdict, judge, stack_page
+from testing.pager import Notice, all_clear, pages, parse_notice, tickets, watchdogs
 
-from holdfast_sidecar.demo.stack.command import stack_page
-from holdfast_sidecar.demo.stack.notices import (
-    Notice,
-    all_clear,
-    pages,
-    parse_notice,
-    tickets,
-    watchdogs,
-)
-from holdfast_sidecar.demo.stack.outcome import Addresses, Killed, Verdict, judge
 from holdfast_sidecar.records.plan import Incident
 
 RUN = "demo-stack"

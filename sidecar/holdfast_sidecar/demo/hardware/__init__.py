@@ -1,1 +1,0 @@
-"""`holdfast demo --gpus N`: a real job on GPUs that are none, and hardware that fails."""
