@@ -17,12 +17,11 @@ from http.client import HTTPException
 from pathlib import Path
 from urllib.parse import urlencode
 
-from testing.pager import Receiver, prometheus_settings, routes_to
-
 from holdfast_sidecar.config.paths import asset
 from holdfast_sidecar.demo import programs
 from holdfast_sidecar.demo.stopped import DemonstrationStopped
 from holdfast_sidecar.linux.process import die_with
+from testing.pager import Receiver, prometheus_settings, routes_to
 
 # Prometheus and Alertmanager as children: on a free port of loopback, and gone with us.
 

@@ -20,17 +20,6 @@ from typing import Any, TypeVar
 
 import click
 import psutil
-from testing.alerting import (
-    Alerting,
-    Requirement,
-    find_programs,
-    free_port,
-    holds,
-    knows_the_job,
-    missing,
-    run_alerting,
-)
-from testing.pager import Alert, Notice, Receiver, all_clear, pages, tickets, watchdogs
 
 from holdfast_sidecar.cli.table import BAD, GOOD, paint, table
 from holdfast_sidecar.config.settings import EXIT_CODE, BadInput, RedisSettings
@@ -46,6 +35,17 @@ from holdfast_sidecar.records.plan import Incident
 from holdfast_sidecar.store.connection import open_store
 from holdfast_sidecar.store.embedded import start_server
 from holdfast_sidecar.store.protocol import Store
+from testing.alerting import (
+    Alerting,
+    Requirement,
+    find_programs,
+    free_port,
+    holds,
+    knows_the_job,
+    missing,
+    run_alerting,
+)
+from testing.pager import Alert, Notice, Receiver, all_clear, pages, tickets, watchdogs
 
 # What happens to the job for which somebody is called, and how long each part may take.
 

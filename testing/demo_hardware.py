@@ -18,9 +18,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import click
-from testing.fake_node import ACTIVE, DOWN, FakeNode, build_node
-from testing.fake_nvml.driver import CompilerMissingError, build
-from testing.fake_nvml.layout import MOST_GPUS
 
 from holdfast_sidecar.cli.table import BAD, paint, table
 from holdfast_sidecar.components.gpu.readings import Signal
@@ -39,6 +36,9 @@ from holdfast_sidecar.records.plan import Incident, Plan
 from holdfast_sidecar.store.connection import open_store
 from holdfast_sidecar.store.embedded import start_server
 from holdfast_sidecar.store.protocol import Store
+from testing.fake_node import ACTIVE, DOWN, FakeNode, build_node
+from testing.fake_nvml.driver import CompilerMissingError, build
+from testing.fake_nvml.layout import MOST_GPUS
 
 # What happens to the hardware, in which order, and what Holdfast should make of each.
 

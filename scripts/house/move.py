@@ -120,6 +120,8 @@ def _words(plan: Plan) -> Iterator[tuple[str, str]]:
     for old, new in plan.new_path.items():
         if old.endswith("__init__.py"):
             continue
+        if module_of(new).startswith(f"{module_of(old)}."):
+            continue  # within what is moved: its new name would be found in it, and moved again
         yield module_of(old), module_of(new)
         yield old, new
         yield old.removeprefix("sidecar/"), new.removeprefix("sidecar/")

@@ -13,11 +13,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from testing.fake_nvml import layout
-from testing.fake_nvml.layout import HOPPER, Profile
-
 from holdfast.environment import FAKE_NVML
 from holdfast_sidecar.components.gpu.readings import GpuUser, Signal
+from testing.fake_nvml import layout
+from testing.fake_nvml.layout import HOPPER, Profile
 
 # Compiles the fake library. Needs a C compiler, so only tests and demonstrations use it.
 

@@ -258,7 +258,7 @@ def _enumerated(prefix: str, names: tuple[str, ...]) -> list[str]:
 
 GIB = 1 << 30
 
-NUMBERS: Mapping[str, int] = {
+NUMBER_VALUES: Mapping[str, int] = {
     "busy_percent": 0,
     "memory_busy_percent": 0,
     "temperature": 34,
@@ -326,7 +326,7 @@ class Profile:
     model: str
     driver: str = "580.95.05"
     links: int = 18
-    numbers: Mapping[str, int] = field(default_factory=lambda: NUMBERS)
+    numbers: Mapping[str, int] = field(default_factory=lambda: NUMBER_VALUES)
     fields: Mapping[int, float] = field(default_factory=lambda: FIELDS)
     link_fields: Mapping[int, float] = field(default_factory=lambda: LINK_FIELDS)
     all_links_fields: Mapping[int, float] = field(default_factory=lambda: ALL_LINKS_FIELDS)
@@ -338,7 +338,7 @@ HOPPER = Profile("NVIDIA H100 80GB HBM3")
 BLACKWELL = replace(
     HOPPER,
     model="NVIDIA B200",
-    numbers={**NUMBERS, "memory_total": 180 * GIB, "power_limit_milliwatts": 1_000_000},
+    numbers={**NUMBER_VALUES, "memory_total": 180 * GIB, "power_limit_milliwatts": 1_000_000},
     fields={**FIELDS, 190: 1_000_000},
     # Replay, recovery and CRC counts are gone; the link layer counts as InfiniBand's does.
     link_fields={164: 53_125, 165: 1, 202: 0, 204: 0, 208: 0, 214: 0, 215: 0, 219: 0, 221: 0},
@@ -350,7 +350,7 @@ AMPERE = replace(
     model="NVIDIA A100-SXM4-80GB",
     links=12,
     numbers={
-        **NUMBERS,
+        **NUMBER_VALUES,
         "gpm_supported": 0,
         "pcie_generation": 4,
         "pcie_generation_most": 4,

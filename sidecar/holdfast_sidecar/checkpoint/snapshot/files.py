@@ -244,8 +244,6 @@ CHUNK_BYTES = 4 << 20
 LOOK_S = 1.0
 NICENESS = 19
 
-_WORD = struct.Struct("<Q")
-
 
 @dataclass(frozen=True)
 class Pace:
