@@ -17,9 +17,9 @@ from http.client import HTTPException
 from pathlib import Path
 from urllib.parse import urlencode
 
+from holdfast_sidecar.cli.demonstration import job
+from holdfast_sidecar.cli.demonstration.job import DemonstrationStopped
 from holdfast_sidecar.config.paths import asset
-from holdfast_sidecar.demo import programs
-from holdfast_sidecar.demo.stopped import DemonstrationStopped
 from holdfast_sidecar.linux.process import die_with
 from testing.pager import Receiver, prometheus_settings, routes_to
 
@@ -307,7 +307,7 @@ def _export(folder: Path, runbooks: str) -> None:
     """As a person does it."""
     try:
         done = subprocess.run(
-            programs.export_alerts(folder, runbooks),
+            job.export_alerts(folder, runbooks),
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,

@@ -21,15 +21,18 @@ from typing import Any, TypeVar
 import click
 import psutil
 
-from holdfast_sidecar.cli.table import BAD, GOOD, paint, table
+from holdfast_sidecar.cli.demonstration import job
+from holdfast_sidecar.cli.demonstration import verdict as watching
+from holdfast_sidecar.cli.demonstration.job import (
+    DemonstrationStopped,
+    Nodes,
+    Workspace,
+    open_workspace,
+)
+from holdfast_sidecar.cli.demonstration.screen import Progress, Screen, stage
+from holdfast_sidecar.cli.demonstration.verdict import LOOK_EVERY_S, PATIENCE_S, find_within, look
+from holdfast_sidecar.cli.tables import BAD, GOOD, paint, table
 from holdfast_sidecar.config.settings import EXIT_CODE, BadInput, RedisSettings
-from holdfast_sidecar.demo import programs, watching
-from holdfast_sidecar.demo.looking import LOOK_EVERY_S, PATIENCE_S, find_within, look
-from holdfast_sidecar.demo.nodes import Nodes
-from holdfast_sidecar.demo.screen import Progress, Screen
-from holdfast_sidecar.demo.stage import stage
-from holdfast_sidecar.demo.stopped import DemonstrationStopped
-from holdfast_sidecar.demo.workspace import Workspace, open_workspace
 from holdfast_sidecar.policy.cluster import Cluster
 from holdfast_sidecar.records.plan import Incident
 from holdfast_sidecar.store.connection import open_store
@@ -410,10 +413,10 @@ class Performance:
             self.screen.tell(f"ending: {stopped}")
 
     def _start(self, name: str, redis: RedisSettings) -> None:
-        command = programs.node_of_the_pair(self.workspace, redis, JOB, name, self.listen[name])
+        command = job.node_of_the_pair(self.workspace, redis, JOB, name, self.listen[name])
         before = self.nodes.nodes.get(name)
         log = self.workspace.log(f"node-{name}" if before is None else f"node-{name}-again")
-        environment = programs.environment() | {"TMPDIR": self.temporary}
+        environment = job.environment() | {"TMPDIR": self.temporary}
         self.nodes.start(name, command, environment, log)
 
     def _told_addresses(self, alerting: Alerting) -> Addresses:

@@ -19,16 +19,19 @@ from typing import Any, TypeVar
 
 import click
 
-from holdfast_sidecar.cli.table import BAD, paint, table
+from holdfast_sidecar.cli.demonstration import job
+from holdfast_sidecar.cli.demonstration import verdict as watching
+from holdfast_sidecar.cli.demonstration.job import (
+    DemonstrationStopped,
+    Nodes,
+    Workspace,
+    open_workspace,
+)
+from holdfast_sidecar.cli.demonstration.screen import Progress, Screen, stage
+from holdfast_sidecar.cli.demonstration.verdict import PATIENCE_S, find_within, look
+from holdfast_sidecar.cli.tables import BAD, paint, table
 from holdfast_sidecar.components.gpu.readings import Signal
 from holdfast_sidecar.config.settings import EXIT_CODE, BadInput, RedisSettings
-from holdfast_sidecar.demo import programs, watching
-from holdfast_sidecar.demo.looking import PATIENCE_S, find_within, look
-from holdfast_sidecar.demo.nodes import Nodes
-from holdfast_sidecar.demo.screen import Progress, Screen
-from holdfast_sidecar.demo.stage import stage
-from holdfast_sidecar.demo.stopped import DemonstrationStopped
-from holdfast_sidecar.demo.workspace import Workspace, open_workspace
 from holdfast_sidecar.policy.cluster import Cluster
 from holdfast_sidecar.records.checkpoint import LedgerEntry
 from holdfast_sidecar.records.findings import Finding, Kind
@@ -528,15 +531,15 @@ def perform(gpus: int, workspace: Workspace, screen: Screen, started: float) -> 
 def _start(
     nodes: Nodes, name: str, workspace: Workspace, redis: RedisSettings, fake: FakeNode, gpus: int
 ) -> None:
-    programs.shared_memory(workspace, name).mkdir()
-    command = programs.node_on_fakes(workspace, redis, JOB, name, gpus, fake.root)
-    environment = {**programs.environment(), **fake.environment}
+    job.shared_memory(workspace, name).mkdir()
+    command = job.node_on_fakes(workspace, redis, JOB, name, gpus, fake.root)
+    environment = {**job.environment(), **fake.environment}
     nodes.start(name, command, environment, workspace.log(f"node-{name}"))
 
 
 def _stop(redis: RedisSettings) -> None:
     subprocess.run(
-        programs.holdfast("stop", redis, JOB),
+        job.holdfast("stop", redis, JOB),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,

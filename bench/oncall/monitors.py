@@ -28,7 +28,7 @@ from testing.alerting import (
 )
 
 from bench.benchmark import NotRun
-from holdfast_sidecar.demo.stopped import DemonstrationStopped
+from holdfast_sidecar.cli.demonstration.job import DemonstrationStopped
 
 ASK_LIMIT_S = 120.0
 """As long as Prometheus itself lets a query take (--query.timeout)."""

@@ -15,9 +15,14 @@ from holdfast.owned import owned_file
 from holdfast.permit import NotPermitted
 from holdfast.removing import unlink
 from holdfast_sidecar.actions import have_all_kept
-from holdfast_sidecar.cli.attach_console import Console
-from holdfast_sidecar.cli.attach_store import open_attached_store
-from holdfast_sidecar.cli.attach_watch import ENDINGS, Watched, leave_on_signal, say
+from holdfast_sidecar.cli.attach_watch import (
+    ENDINGS,
+    Console,
+    Watched,
+    leave_on_signal,
+    open_attached_store,
+    say,
+)
 from holdfast_sidecar.components.gpu.nvml.probe import open_gpu_probe
 from holdfast_sidecar.components.gpu.ownership import busy_by_pid
 from holdfast_sidecar.config.paths import NAME, places

@@ -6,8 +6,8 @@ import json
 
 import click
 
-from holdfast_sidecar.cli.settings_options import settings_options
-from holdfast_sidecar.cli.table import table
+from holdfast_sidecar.cli.options import settings_options
+from holdfast_sidecar.cli.tables import table
 from holdfast_sidecar.config.addresses import describe
 from holdfast_sidecar.config.loading import DEFAULT, Effective, Value, flatten, write_value
 

@@ -7,12 +7,11 @@ from pathlib import Path
 
 import click
 
-from holdfast_sidecar.cli.table import BAD, GOOD, paint, table
-from holdfast_sidecar.demo.outcome import Outcome, Verdict
-from holdfast_sidecar.demo.performance import perform
-from holdfast_sidecar.demo.scenario import scenario
-from holdfast_sidecar.demo.stage import stage
-from holdfast_sidecar.demo.workspace import open_workspace
+from holdfast_sidecar.cli.demonstration.job import open_workspace, scenario
+from holdfast_sidecar.cli.demonstration.run import perform
+from holdfast_sidecar.cli.demonstration.screen import stage
+from holdfast_sidecar.cli.demonstration.verdict import Outcome, Verdict
+from holdfast_sidecar.cli.tables import BAD, GOOD, paint, table
 
 HEADINGS = (
     "done to the job",

@@ -39,7 +39,19 @@ COMMANDS = {
     "dashboards": "Bring the dashboards into a Grafana or into files; mark incidents there.",
     "demo": "See a real job survive kills, freezes and a lost node, on this machine.",
 }
-"""Name -> one line. Module `cli.<name>` holds a click command called `<name>`."""
+"""Name -> one line. Its module holds a click command called `<name>`."""
+
+MODULES = {
+    "alerts": "alerts_check",
+    "doctor": "doctor.command",
+    "incidents": "explain",
+    "nodes": "node",
+    "pause": "job",
+    "restart": "job",
+    "resume": "job",
+    "stop": "job",
+}
+"""Name -> its module in this folder, where that is called otherwise."""
 
 ASKS_FOR_HELP: tuple[type[click.UsageError], ...] = (
     (click.exceptions.NoArgsIsHelpError,)
@@ -60,7 +72,8 @@ class Commands(click.Group):
         """Import one subcommand; None when there is none of this name."""
         if cmd_name not in COMMANDS:
             return None
-        module = importlib.import_module(f"holdfast_sidecar.cli.{cmd_name}")
+        name = MODULES.get(cmd_name, cmd_name)
+        module = importlib.import_module(f"holdfast_sidecar.cli.{name}")
         command = getattr(module, cmd_name)
         assert isinstance(command, click.Command)
         return command

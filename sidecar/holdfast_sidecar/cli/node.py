@@ -1,26 +1,49 @@
-"""`holdfast node`: takes a node out of a job, and lets it in again."""
+"""`holdfast nodes`: which nodes a job has, whether they are fit, and who is kept outside why."""
 
 from __future__ import annotations
 
+import dataclasses
+import json
+import sys
 import time
 
 import click
 
-from holdfast_sidecar.cli.asking import ask, confirm_job, look_up, yes_option
-from holdfast_sidecar.cli.finding_the_job import FoundJob, find_job
-from holdfast_sidecar.cli.nodes.options import job_option
-from holdfast_sidecar.cli.nodes.words import until
-from holdfast_sidecar.cli.pause import PATIENCE_S
-from holdfast_sidecar.cli.restart import look as look_at_restart
-from holdfast_sidecar.cli.restart import save_first
-from holdfast_sidecar.cli.settings_options import settings_options
-from holdfast_sidecar.cli.wishes import LOST, Settled, follow, refuse, take_back
+from holdfast_sidecar.cli.find_job import FoundJob, find_job
+from holdfast_sidecar.cli.job import PATIENCE_S, look_at_restart, save_first
+from holdfast_sidecar.cli.nodes import (
+    exertion_lines,
+    job_option,
+    json_option,
+    pick,
+    print_list,
+    read_lines,
+    show_command,
+    until,
+)
+from holdfast_sidecar.cli.options import settings_options
+from holdfast_sidecar.cli.requests import (
+    LOST,
+    Settled,
+    ask,
+    confirm_job,
+    follow,
+    look_up,
+    refuse,
+    take_back,
+    yes_option,
+)
+from holdfast_sidecar.components.health_check.checks import compare
 from holdfast_sidecar.config.loading import Effective, read_seconds
 from holdfast_sidecar.config.settings import BadInput
 from holdfast_sidecar.policy.cluster import Cluster, parse_cluster
 from holdfast_sidecar.policy.quarantine import DRAIN, RETURN
+from holdfast_sidecar.records.codec import decode
 from holdfast_sidecar.records.plan import TERMINAL
-from holdfast_sidecar.store.protocol import Store
+from holdfast_sidecar.records.reports import Exertion, NodeReport
+from holdfast_sidecar.store.protocol import Section, Store, View
+
+# `holdfast node`: takes a node out of a job, and lets it in again.
 
 
 @click.group()
@@ -151,7 +174,7 @@ def check_known(found: FoundJob, cluster: Cluster, name: str) -> None:
         raise BadInput(f"job {found.job} has no node {name} (there are: {known})")
 
 
-def look(cluster: Cluster, request: str, name: str, is_out: bool) -> Settled | str:
+def look_at_node(cluster: Cluster, request: str, name: str, is_out: bool) -> Settled | str:
     """Whether the leader has put it into the plan; without a plan the request itself stands."""
     wish, plan = cluster.requests.get(request), cluster.plan
     if wish is not None and wish.refused:
@@ -174,7 +197,9 @@ def _open_job(found: FoundJob, store: Store) -> Cluster:
 
 
 def _settle(store: Store, found: FoundJob, request: str, name: str, is_out: bool) -> None:
-    settled = follow(store, found, lambda cluster: look(cluster, request, name, is_out), PATIENCE_S)
+    settled = follow(
+        store, found, lambda cluster: look_at_node(cluster, request, name, is_out), PATIENCE_S
+    )
     if not settled.is_so:
         take_back(store, found, request)
         refuse(found, "changed", settled.words)
@@ -196,3 +221,120 @@ def _but_unfit(cluster: Cluster, name: str) -> str:
     if report is None or report.gate is None or report.gate.state != "unfit":
         return ""
     return f", once it is fit: {'; '.join(report.gate.reasons)}"
+
+
+# `holdfast nodes test`: asks a node's sidecar for some seconds of work, and waits for it.
+
+TEST = "test"
+
+
+@click.command("test")
+@click.argument("node")
+@job_option
+@click.option("--force", is_flag=True, help="Although ranks run there, which slows them down.")
+@click.option("--timeout", default="2m", show_default=True, help="How long to wait for it.")
+@json_option
+@settings_options
+def test_command(
+    effective: Effective, node: str, job: str | None, force: bool, timeout: str, as_json: bool
+) -> None:
+    """Put a node to the test: some seconds of products, memory patterns and sums over its ranks.
+
+    On every GPU of the node, or on its CPUs where it has none. Every result is compared with what
+    it must be to the last bit, and the speed with the median of those nodes of the job that were
+    tested, too. A node with a wrong result is unfit until a test comes out right.
+
+    \b
+      holdfast nodes test node7
+      for n in node1 node2 node3; do holdfast nodes test $n; done
+
+    \b
+    Exit code: 0 nothing was wrong
+               1 something was, or it was refused, or not over within the time
+               2 something you gave is wrong
+               3 there is no such job
+    """
+    patience_s = read_seconds("--timeout", timeout)
+    found, lines = read_lines(effective, job)
+    line = pick(lines, found.job, node)
+    if not line.sidecar:
+        raise click.ClickException(f"node {node} can't be tested: no sidecar of it answers")
+    store = found.open_store()
+    try:
+        request = ask(found, store, TEST, node=node, is_forced=force)
+        try:
+            settled = follow(
+                store, found, lambda cluster: look_at_test(cluster, node, request), patience_s
+            )
+        finally:
+            take_back(store, found, request)
+        view = store.read()
+    finally:
+        store.close()
+    if not settled.is_so:
+        click.echo(f"holdfast: node {node} was not tested: {settled.words}", err=True)
+        sys.exit(1)
+    told = exertions(view)
+    own = told.pop(node)
+    compared = compare(own, told.values())
+    if as_json:
+        document = {"node": node, **dataclasses.asdict(own)}
+        document["compared"] = [dataclasses.asdict(one) for one in compared]
+        click.echo(json.dumps(document, indent=2))
+    else:
+        click.echo(f"node {node}: {'something is wrong' if own.wrong else 'nothing is wrong'}")
+        click.echo("\n".join(exertion_lines(own, compared, time.time())))
+    sys.exit(1 if own.wrong else 0)
+
+
+def look_at_test(cluster: Cluster, node: str, request: str) -> Settled | str:
+    """How far it is, as the node's sidecar tells."""
+    report = cluster.nodes.get(node)
+    exertion = None if report is None else report.exertion
+    if exertion is None or exertion.asked_by != request:
+        return f"waiting for the sidecar of {node}"
+    if not exertion.is_over:
+        return exertion.reason
+    return Settled(exertion.state == "done", exertion.reason)
+
+
+def exertions(view: View) -> dict[str, Exertion]:
+    """The newest test of every node that was tested."""
+    reports = ((n, decode(NodeReport, text)) for n, text in view.section(Section.NODES).items())
+    return {n: r.exertion for n, r in reports if r is not None and r.exertion is not None}
+
+
+@click.group(invoke_without_command=True)
+@job_option
+@json_option
+@settings_options
+@click.pass_context
+def nodes(context: click.Context, effective: Effective, job: str | None, as_json: bool) -> None:
+    """List a job's nodes: who trains, who waits, who is fit, who is kept outside and why.
+
+    A node that is unfit waits outside, and a spare is taken in its place; what its health gate
+    looks at is in docs/nodes.md. `holdfast node drain` takes a node out by hand.
+
+    \b
+      holdfast nodes
+      holdfast nodes --json | jq '.[] | select(.gate.state == "unfit") | .node'
+      holdfast nodes show node7            all that is known of one
+      holdfast nodes test node7            seconds of work, beside the job's other nodes
+
+    \b
+    Exit code: 0 listed
+               1 the job's server does not answer
+               2 something you gave is wrong
+               3 there is no such job
+    """
+    if context.invoked_subcommand is None:
+        print_list(effective, job, as_json)
+    for name in ("job", "as_json"):
+        is_given = context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
+        if context.invoked_subcommand is not None and is_given:
+            option = "--json" if name == "as_json" else "--job"
+            raise click.UsageError(f"write {option} behind {context.invoked_subcommand}")
+
+
+for command in (show_command, test_command):
+    nodes.add_command(command)

@@ -9,11 +9,10 @@ from pathlib import Path
 import click
 
 from holdfast import environment
-from holdfast_sidecar.cli import account_page, report_page
-from holdfast_sidecar.cli.job_twice import one_job
-from holdfast_sidecar.cli.performance_recall import Recalled, recall_performance
-from holdfast_sidecar.cli.report_html.page import page as html_page
-from holdfast_sidecar.cli.settings_options import settings_options
+from holdfast_sidecar.cli import report_pages
+from holdfast_sidecar.cli.options import one_job, settings_options
+from holdfast_sidecar.cli.recall import Recalled, recall_performance
+from holdfast_sidecar.cli.report_html import page as html_page
 from holdfast_sidecar.config.loading import Effective
 from holdfast_sidecar.config.settings import BadInput, CostSettings
 from holdfast_sidecar.performance.goodput.summary import Summary, plain, sum_up
@@ -59,13 +58,13 @@ def report(
         _write(Path(html), told)
         click.echo(f"wrote {html}")
     elif as_json:
-        plain_page = report_page.plain(recalled, price)
+        plain_page = report_pages.plain(recalled, price)
         plain_page["account"] = None if summary is None else plain(summary)
         click.echo(json.dumps(plain_page, indent=2))
     else:
         if summary is not None:
-            click.echo(account_page.page(summary, hours) + "\n")
-        click.echo(report_page.page(recalled, time.time(), price))
+            click.echo(report_pages.account_page(summary, hours) + "\n")
+        click.echo(report_pages.report_page(recalled, time.time(), price))
 
 
 def _summary(recalled: Recalled, price: CostSettings) -> Summary | None:

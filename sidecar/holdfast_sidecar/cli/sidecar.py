@@ -15,7 +15,7 @@ import click
 
 from holdfast.owned import owned_file
 from holdfast.removing import unlink
-from holdfast_sidecar.cli.settings_options import serving_options, settings_options
+from holdfast_sidecar.cli.options import serving_options, settings_options
 from holdfast_sidecar.config.loading import Effective
 from holdfast_sidecar.config.settings import BadInput, Settings
 from holdfast_sidecar.config.timeouts import MODES

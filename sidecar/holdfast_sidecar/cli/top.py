@@ -14,26 +14,20 @@ from pathlib import Path
 import click
 
 from holdfast import environment
-from holdfast_sidecar.cli import sidecar_addresses, store_away
-from holdfast_sidecar.cli.finding_the_job import FoundJob, NoSuchJob, find_job
-from holdfast_sidecar.cli.finite import FiniteRange
-from holdfast_sidecar.cli.settings_options import settings_options
+from holdfast_sidecar.cli import find_job as sidecar_addresses
+from holdfast_sidecar.cli import find_job as store_away
+from holdfast_sidecar.cli.find_job import FoundJob, NoSuchJob, find_job
+from holdfast_sidecar.cli.options import FiniteRange, settings_options
+from holdfast_sidecar.cli.tui.http_client import Access, Away, Refused, Source, address_of
+from holdfast_sidecar.cli.tui.panes import frame
+from holdfast_sidecar.cli.tui.sources import Latest, SidecarSource, StoreSource, Watch, replay
+from holdfast_sidecar.cli.tui.state import Choice
+from holdfast_sidecar.cli.tui.text import suited
 from holdfast_sidecar.config.loading import Effective
 from holdfast_sidecar.config.paths import state_root
 from holdfast_sidecar.config.settings import BadInput
 from holdfast_sidecar.export.live.view import LiveView
 from holdfast_sidecar.export.status import exists
-from holdfast_sidecar.top.access import Access
-from holdfast_sidecar.top.asking import Refused, address_of
-from holdfast_sidecar.top.choice import Choice
-from holdfast_sidecar.top.drawing.frame import frame
-from holdfast_sidecar.top.drawing.signs import suited
-from holdfast_sidecar.top.latest import Latest
-from holdfast_sidecar.top.replay import replay
-from holdfast_sidecar.top.sidecar_source import SidecarSource
-from holdfast_sidecar.top.sources import Away, Source
-from holdfast_sidecar.top.store_source import StoreSource
-from holdfast_sidecar.top.watch import Watch
 
 HOW_TO_GET_IT = (
     "holdfast top draws with Textual, which is not installed: pip install 'holdfast[top]', or see "
@@ -203,7 +197,7 @@ def _as_text(view: LiveView, choice: Choice, wants_ascii: bool) -> str:
 
 
 def _show(source: Source, choice: Choice, wants_ascii: bool, every_s: float) -> None:
-    from holdfast_sidecar.top.screen.app import TopApp
+    from holdfast_sidecar.cli.tui.screen import TopApp
 
     first = _first_look(source)
     watch = Watch(source, every_s, first)

@@ -3,33 +3,175 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+import os
+import shutil
+import socket
 import sys
+import time
 from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
 
 import click
 
 from holdfast import environment
-from holdfast_sidecar.cli.asking import ask, look_up
-from holdfast_sidecar.cli.finding_the_job import find_job
-from holdfast_sidecar.cli.settings_options import settings_options
-from holdfast_sidecar.cli.trace_files import collect, make_folder
-from holdfast_sidecar.cli.trace_page import page, spell
-from holdfast_sidecar.cli.wishes import (
+from holdfast.owned import owned_file
+from holdfast.removing import unlink
+from holdfast_sidecar.cli.find_job import find_job
+from holdfast_sidecar.cli.options import settings_options
+from holdfast_sidecar.cli.requests import (
     LOST,
     Settled,
+    ask,
     at_end,
     follow,
+    look_up,
     refuse,
     running_plan,
     take_back,
 )
+from holdfast_sidecar.cli.tables import size, table
 from holdfast_sidecar.config.loading import Effective, read_seconds
+from holdfast_sidecar.config.paths import expand
 from holdfast_sidecar.config.settings import BadInput
+from holdfast_sidecar.performance import traces
+from holdfast_sidecar.performance.traces import Row
 from holdfast_sidecar.policy import tracing
 from holdfast_sidecar.policy.attached import attached_run
 from holdfast_sidecar.policy.cluster import Cluster, parse_cluster
+from holdfast_sidecar.policy.tracing import why_no_trace
 from holdfast_sidecar.records.checkpoint import TracedRank, TraceOrder
 from holdfast_sidecar.records.plan import Plan
+
+# Where the files of a trace lie, and where who asked for them wants them.
+
+
+@dataclass(frozen=True)
+class Collected:
+    """A rank's trace, and where it lies now."""
+
+    rank: TracedRank
+    path: str
+    """On this machine; empty: it lies on another."""
+    trouble: str = ""
+    """Why it is not where it was wanted."""
+
+
+def collect(one: TracedRank, order: TraceOrder, folder: Path | None) -> Collected:
+    """Put a file of this machine into the folder that was named."""
+    source = Path(one.path)
+    if not one.path or one.host != socket.gethostname() or not source.is_file():
+        return Collected(one, "")
+    if folder is None:
+        return Collected(one, str(source))
+    target = folder / f"step-{order.step:08d}-{source.name}"
+    try:
+        link_or_copy(source, target)
+    except OSError as error:
+        why = error.strerror or str(error)
+        return Collected(one, str(source), f"it can't be put into {folder}: {why}")
+    return Collected(one, str(target))
+
+
+def link_or_copy(source: Path, target: Path) -> None:
+    """A second name for the file where that can be had; in place of what was there."""
+    draft = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        try:
+            if source.stat().st_uid != os.geteuid():
+                raise PermissionError  # a second name for it could not be told from another's file
+            os.link(source, draft)
+        except OSError:
+            shutil.copyfile(source, draft)
+        draft.replace(target)
+    finally:
+        # Half a copy; or a second name, as replacing a file by itself does nothing.
+        unlink(owned_file(draft), missing_ok=True)
+
+
+def make_folder(out: str) -> Path:
+    """The folder that was named; BadInput where there can be none."""
+    folder = expand(out)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BadInput(f"--out {out}: {error}") from None
+    return folder
+
+
+# A trace of several ranks as a page for people and as data for scripts. Pure, except for the time
+# of telling.
+
+
+def page(job: str, order: TraceOrder, collected: Sequence[Collected]) -> str:
+    """For people."""
+    compared = in_order(order)
+    steps = (
+        f"{order.steps} steps from step {order.step}" if order.steps > 1 else (f"step {order.step}")
+    )
+    lines = [f"job {job}, {steps}: {order.why}", ""]
+    columns = [f"rank {one.rank}" for one in compared]
+    for title, rows in (
+        ("part of the step, ms", traces.parts(compared)),
+        ("operator, ms of its own", traces.operators(compared)),
+    ):
+        if rows:
+            more = ["difference"] if len(compared) > 1 else []
+            lines += [table([title, *columns, *more], [_cells(row) for row in rows]), ""]
+    if len(compared) > 1 and (told := traces.verdict(compared)):
+        lines += [told, ""]
+    lines += [_where(one) for one in collected]
+    lines += ["", "open them in https://ui.perfetto.dev or chrome://tracing"]
+    return "\n".join(lines)
+
+
+def in_order(order: TraceOrder) -> list[TracedRank]:
+    """The ranks that are set side by side and have something to show, the slow one first."""
+    by_rank = {one.rank: one for one in order.taken if one.state == "saved"}
+    return [by_rank[rank] for rank in order.compared if rank in by_rank]
+
+
+def _cells(row: Row) -> list[str]:
+    cells = ["-" if us is None else f"{us / 1e3:.2f}" for us in row.us]
+    if len(row.us) > 1:
+        cells.append(f"{round(row.difference_us / 1e3, 2) + 0.0:+.2f}")
+    return [row.name, *cells]
+
+
+def _where(one: Collected) -> str:
+    rank = one.rank
+    if not rank.path:
+        return f"rank {rank.rank}: no trace: {why_no_trace(rank)}"
+    note = f"; {rank.error}" if rank.error else ""
+    kept = f"{size(rank.size_bytes)}, its loop stood for {rank.kept_s * 1e3:.0f} ms{note}"
+    if one.path:
+        trouble = f"; {one.trouble}" * bool(one.trouble)
+        return f"rank {rank.rank}: {one.path} ({kept}){trouble}"
+    return f"rank {rank.rank}: {rank.host}:{rank.path} (on another node; {kept})"
+
+
+def spell(order: TraceOrder, collected: Sequence[Collected]) -> str:
+    """For scripts."""
+    compared = in_order(order)
+    return json.dumps(
+        {
+            "step": order.step,
+            "steps": order.steps,
+            "attempt": order.attempt,
+            "why": order.why,
+            "compared": [one.rank for one in compared],
+            "parts_us": {row.name: list(row.us) for row in traces.parts(compared)},
+            "operators_us": {row.name: list(row.us) for row in traces.operators(compared)},
+            "ranks": [
+                {**asdict(one.rank), "collected": one.path, "trouble": one.trouble}
+                for one in collected
+            ],
+            "at_unix_s": time.time(),
+        },
+        indent=2,
+    )
+
 
 MOST_STEPS = 100
 """A step of a large model makes megabytes; more of them are no better to look at."""

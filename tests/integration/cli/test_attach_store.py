@@ -9,8 +9,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from holdfast_sidecar.cli import attach_store
-from holdfast_sidecar.cli.attach_store import open_attached_store
+from holdfast_sidecar.cli import attach_watch
+from holdfast_sidecar.cli.attach_watch import open_attached_store
 from holdfast_sidecar.config.paths import Places, places
 from holdfast_sidecar.config.settings import BadInput, PathSettings, RedisSettings
 from holdfast_sidecar.store.memory_store import MemoryStore
@@ -75,7 +75,7 @@ def test_without_any_server_one_node_agrees_with_itself(
     def refuse(_: Path) -> None:
         raise BadInput("no server is installed")
 
-    monkeypatch.setattr(attach_store, "start_server", refuse)
+    monkeypatch.setattr(attach_watch, "start_server", refuse)
     alone = open_attached_store(RedisSettings(), "j", where)
     assert isinstance(alone.store, MemoryStore)
     told = capsys.readouterr().err

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from holdfast_sidecar.cli.doctor.job import check_directories
 from holdfast_sidecar.config.settings import PathSettings, Settings
-from holdfast_sidecar.examination.directories import check_directories
 from holdfast_sidecar.launcher import sidecar_process
 from holdfast_sidecar.launcher.ownership import own_node
 from holdfast_sidecar.startup import check_node, losses

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from holdfast_sidecar.cli.restart import without_saving
+from holdfast_sidecar.cli.job import without_saving
 from holdfast_sidecar.config.settings import CheckpointSettings
 from holdfast_sidecar.records.checkpoint import CheckpointOrder, LedgerEntry, SnapshotReport
 from holdfast_sidecar.records.codec import decode
@@ -83,7 +83,7 @@ def test_a_pause_of_no_length_is_exit_2(run):
 
 
 def test_what_nobody_answers_is_taken_back(job, run, monkeypatch):
-    monkeypatch.setattr("holdfast_sidecar.cli.pause.PATIENCE_S", 0.3)
+    monkeypatch.setattr("holdfast_sidecar.cli.job.PATIENCE_S", 0.3)
     begin(job)
     result = run("pause", "--job=chargpt")
     assert result.exit_code == 1

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from holdfast_sidecar.cli.doctor.job import check_directories
 from holdfast_sidecar.config.settings import BadInput, CheckpointSettings, PathSettings, Settings
-from holdfast_sidecar.examination.directories import check_directories
 from holdfast_sidecar.startup import check_node, losses
 
 pytestmark = [

@@ -78,7 +78,7 @@ PLANTED = {
     ),
     "only the command line talks to a Grafana": (
         "sidecar/holdfast_sidecar/evidence/planted.py",
-        "import holdfast_sidecar.grafana.marks",
+        "import holdfast_sidecar.cli.grafana.api",
     ),
 }
 

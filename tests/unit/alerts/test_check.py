@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 from tests.servers import required
 from tests.unit.alerts.shipped import ALERTS
 
-from holdfast_sidecar.cli.alerts import checking, given_files, programs
+from holdfast_sidecar.cli import alerts_check
 from holdfast_sidecar.cli.main import cli
 
 RULE = """groups:
@@ -28,7 +28,7 @@ def check(*paths: Path) -> Result:
 
 @pytest.fixture
 def nothing_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(programs.shutil, "which", lambda name: None)
+    monkeypatch.setattr(alerts_check.shutil, "which", lambda name: None)
 
 
 @pytest.fixture
@@ -93,11 +93,11 @@ def test_a_folder_without_rules_is_one_line_and_exit_2(tmp_path: Path) -> None:
 
 def test_what_was_exported_is_found_again(tmp_path: Path) -> None:
     shutil.copytree(ALERTS, tmp_path / "alerts")
-    given = given_files.of_folder(tmp_path / "alerts")
+    given = alerts_check.of_folder(tmp_path / "alerts")
     assert len(given.rules) == len(list(ALERTS.glob("rules/*.yaml")))
     assert given.tests
     assert given.routes == [tmp_path / "alerts/alertmanager.yml"]
-    flat = given_files.of_folder(ALERTS / "rules")
+    flat = alerts_check.of_folder(ALERTS / "rules")
     assert len(flat.rules) == len(given.rules)
     assert flat.routes == []
 
@@ -224,7 +224,7 @@ def test_what_alertmanager_reads_is_known_by_what_is_in_it(tmp_path: Path, mine:
     done = check(path)
     assert done.exit_code == 0, done.output
     assert "amtool is not installed" in done.stdout
-    given = given_files.of_folder(tmp_path)
+    given = alerts_check.of_folder(tmp_path)
     assert (given.rules, given.routes) == ([mine], [path])
 
 
@@ -246,11 +246,11 @@ def test_what_is_no_yaml_is_exit_2_by_promtool_s_word(tmp_path: Path) -> None:
 def test_what_takes_long_is_said_before_to_a_terminal(
     mine: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    given = given_files.Given([mine], [mine])
-    said = checking.examine(given)
-    soon = next(one for one in said if isinstance(one, checking.Soon))
-    checking.announce(soon)
+    given = alerts_check.Given([mine], [mine])
+    said = alerts_check.examine(given)
+    soon = next(one for one in said if isinstance(one, alerts_check.Soon))
+    alerts_check.announce(soon)
     assert capsys.readouterr().err == ""
-    monkeypatch.setattr(checking.sys.stderr, "isatty", lambda: True)
-    checking.announce(soon)
+    monkeypatch.setattr(alerts_check.sys.stderr, "isatty", lambda: True)
+    alerts_check.announce(soon)
     assert capsys.readouterr().err.startswith("holdfast: promtool runs the tests of the rules")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.unit.alerts.shipped import ALERTS, cases, rules
 
-from holdfast_sidecar.cli.alerts.names import known_names, unknown_names, used_names
+from holdfast_sidecar.cli.alerts_check import known_names, unknown_names, used_names
 from holdfast_sidecar.export.promql import troubles
 
 KNOWN = known_names()

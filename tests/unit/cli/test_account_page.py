@@ -13,10 +13,10 @@ from click.testing import CliRunner
 from tests.unit.performance.goodput.test_reliability import ACCOUNT, CRASH, HANG
 from tests.unit.records import slow_job
 
-from holdfast_sidecar.cli import account_page
+from holdfast_sidecar.cli import report_pages
 from holdfast_sidecar.cli.main import cli
-from holdfast_sidecar.cli.report_html.page import page as html_page
-from holdfast_sidecar.cli.report_html.style import COLOURS
+from holdfast_sidecar.cli.report_html import COLOURS
+from holdfast_sidecar.cli.report_html import page as html_page
 from holdfast_sidecar.config.settings import CostSettings
 from holdfast_sidecar.export.job_record import JobRecord
 from holdfast_sidecar.performance.goodput.summary import CATEGORIES, PHASES, Summary, sum_up
@@ -38,7 +38,7 @@ def test_every_category_and_phase_has_its_words_and_its_colour() -> None:
 
 
 def test_the_page_tells_where_the_time_went_what_incidents_cost_and_what_would_help() -> None:
-    told = account_page.page(summary(), "GPU hours")
+    told = report_pages.account_page(summary(), "GPU hours")
     assert "goodput        80.0 % of it was productive and stands" in told
     assert re.search(r"\S%", told) is None, "one way to write a part of a hundred"
     assert "without use    0.18 GPU hours, 0.64 EUR" in told
@@ -52,14 +52,14 @@ def test_the_page_tells_where_the_time_went_what_incidents_cost_and_what_would_h
 
 
 def test_without_a_price_nothing_is_told_in_money() -> None:
-    told = account_page.page(summary(price=CostSettings()), "rank hours")
+    told = report_pages.account_page(summary(price=CostSettings()), "rank hours")
     assert "EUR" not in told
     assert "0.18 rank hours" in told
 
 
 def test_a_run_that_has_only_begun_has_a_page_too() -> None:
     young = Account(1000, 1000, "queued", gpus=2)
-    told = account_page.page(sum_up(young, {}, CostSettings()), "GPU hours")
+    told = report_pages.account_page(sum_up(young, {}, CostSettings()), "GPU hours")
     assert "none so far" in told
     assert "goodput" not in told
     assert "<svg" in html_page("j", sum_up(young, {}, CostSettings()), None, "GPU hours", 0.0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast_sidecar.cli.checkpoint.ancestry import Node, draw
+from holdfast_sidecar.cli.checkpoint import Node, draw
 
 
 def drawn(*nodes: tuple[str, str, float], living: str) -> list[str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from holdfast_sidecar.cli.attach_console import HINT_S, Console
+from holdfast_sidecar.cli.attach_watch import HINT_S, Console
 from holdfast_sidecar.cli.main import cli
 from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.records.findings import Finding, Kind

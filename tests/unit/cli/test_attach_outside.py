@@ -14,8 +14,8 @@ import pytest
 
 from holdfast.identity import read_identity
 from holdfast_sidecar.cli import attach_outside
-from holdfast_sidecar.cli.attach_console import Console
 from holdfast_sidecar.cli.attach_outside import OutsideWatch
+from holdfast_sidecar.cli.attach_watch import Console
 from holdfast_sidecar.config.paths import Places
 from holdfast_sidecar.config.settings import Settings, SidecarSettings
 from holdfast_sidecar.ranks.unhooked import OutsideLook, OutsideRank

@@ -6,8 +6,9 @@ import pytest
 from click.testing import CliRunner
 from tests.unit.checkpoint.sealed import fill, seal
 
-from holdfast_sidecar.cli.checkpoint import checkpoint, pruning
-from holdfast_sidecar.cli.finding_the_job import NoSuchJob
+from holdfast_sidecar.cli import checkpoint_inspect
+from holdfast_sidecar.cli.checkpoint import checkpoint
+from holdfast_sidecar.cli.find_job import NoSuchJob
 from holdfast_sidecar.config.settings import BadInput
 
 
@@ -162,7 +163,7 @@ def test_prune_asks_the_job_that_saves_there_what_it_may_be_loading(run, tmp_pat
         asked.append(job)
         raise NoSuchJob("it has ended")
 
-    monkeypatch.setattr(pruning, "find_job", find)
+    monkeypatch.setattr(checkpoint_inspect, "find_job", find)
     seal(tmp_path / "ck", 10, "a", job="one")
     assert run("prune", "--dir", str(tmp_path / "ck"), "--dry-run").exit_code == 0
     assert asked == ["one"]
@@ -249,7 +250,7 @@ def test_storage_that_is_away_is_one_line(run, tmp_path, monkeypatch, command):
     def away(*_):
         raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr("holdfast_sidecar.cli.checkpoint.storage.read_ledger", away)
+    monkeypatch.setattr("holdfast_sidecar.cli.checkpoint_lookup.read_ledger", away)
     told = run(command, "--dir", str(tmp_path)).exception
     assert isinstance(told, BadInput)
     assert "Input/output error" in str(told)

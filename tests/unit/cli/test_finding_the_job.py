@@ -8,8 +8,8 @@ import pytest
 import redis
 from click.testing import CliRunner
 
-from holdfast_sidecar.cli import finding_the_job
-from holdfast_sidecar.cli.finding_the_job import NoSuchJob, find_job
+from holdfast_sidecar.cli import find_job as finding_the_job
+from holdfast_sidecar.cli.find_job import NoSuchJob, find_job
 from holdfast_sidecar.cli.main import cli
 from holdfast_sidecar.config.loading import Effective
 from holdfast_sidecar.config.settings import BadInput, PathSettings, RedisSettings, Settings

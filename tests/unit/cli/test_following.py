@@ -7,9 +7,8 @@ import io
 
 import pytest
 
-from holdfast_sidecar.cli.checkpoint.following import SAVES_NOWHERE, Outcome, look
-from holdfast_sidecar.cli.progress import EVERY_S, ProgressLine
-from holdfast_sidecar.cli.table import size
+from holdfast_sidecar.cli.checkpoint import SAVES_NOWHERE, Outcome, look_at_request
+from holdfast_sidecar.cli.tables import EVERY_S, ProgressLine, size
 from holdfast_sidecar.config.settings import CheckpointSettings
 from holdfast_sidecar.records.checkpoint import CheckpointOrder, FileFact, LedgerEntry, SavedPart
 from holdfast_sidecar.records.codec import encode
@@ -93,7 +92,7 @@ ASKED = request()
     ],
 )
 def test_it_tells_how_far_the_request_is(seen: View, told: str) -> None:
-    assert look(seen, NAME) == told
+    assert look_at_request(seen, NAME) == told
 
 
 @pytest.mark.parametrize(
@@ -109,12 +108,12 @@ def test_it_tells_how_far_the_request_is(seen: View, told: str) -> None:
     ],
 )
 def test_it_knows_when_the_request_is_over(seen: View, outcome: Outcome) -> None:
-    assert look(seen, NAME) == outcome
+    assert look_at_request(seen, NAME) == outcome
 
 
 def test_a_request_met_is_known_when_the_next_order_has_taken_its_orders_place() -> None:
     later = dataclasses.replace(order("armed", asked_by=""), identifier="bb", step=47)
-    assert look(view(later, ledger=LEDGER), NAME) == Outcome(True, "aa", 7, "/ck/x")
+    assert look_at_request(view(later, ledger=LEDGER), NAME) == Outcome(True, "aa", 7, "/ck/x")
 
 
 def test_a_request_refused_is_told_the_reason_when_the_next_order_has_taken_its_orders_place() -> (
@@ -122,7 +121,7 @@ def test_a_request_refused_is_told_the_reason_when_the_next_order_has_taken_its_
 ):
     later = dataclasses.replace(order("armed", asked_by=""), identifier="bb", step=47)
     refused = request("rank 3: failed")
-    assert look(view(later, refused), NAME) == Outcome(False, reason="rank 3: failed")
+    assert look_at_request(view(later, refused), NAME) == Outcome(False, reason="rank 3: failed")
 
 
 def saying(seen: View, *told: CheckpointSettings | None) -> View:
@@ -136,13 +135,14 @@ def saying(seen: View, *told: CheckpointSettings | None) -> View:
 
 def test_a_job_that_saves_nowhere_is_not_waited_for() -> None:
     seen, nowhere = view(request=ASKED), CheckpointSettings()
-    assert look(saying(seen, nowhere, None), NAME) == Outcome(False, reason=SAVES_NOWHERE)
+    refused = Outcome(False, reason=SAVES_NOWHERE)
+    assert look_at_request(saying(seen, nowhere, None), NAME) == refused
     for told in ((None,), (nowhere, CheckpointSettings(dir="/ck"))):
-        assert look(saying(seen, *told), NAME) == "waiting for all ranks to be stepping"
+        assert look_at_request(saying(seen, *told), NAME) == "waiting for all ranks to be stepping"
 
 
 def test_a_request_that_the_server_has_lost_is_told_as_such() -> None:
-    found = look(view(), NAME)
+    found = look_at_request(view(), NAME)
     assert isinstance(found, Outcome)
     assert "lost the request" in found.reason
 

@@ -4,7 +4,7 @@ import dataclasses
 import json
 from pathlib import Path
 
-from holdfast_sidecar.cli.kept_here import bundles, failures, in_brief, tell_failures
+from holdfast_sidecar.cli.recall import bundles, failures, in_brief, tell_failures
 from holdfast_sidecar.incidents.explain import tell
 from holdfast_sidecar.incidents.first_error import Sign
 from holdfast_sidecar.records.plan import Incident

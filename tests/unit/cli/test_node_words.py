@@ -6,9 +6,8 @@ import dataclasses
 
 import pytest
 
-from holdfast_sidecar.cli.nodes import words
-from holdfast_sidecar.cli.nodes.test_page import exertion_lines
-from holdfast_sidecar.node_lines import OUTSIDE, NodeLine
+from holdfast_sidecar.cli import nodes
+from holdfast_sidecar.cli.nodes import OUTSIDE, NodeLine, exertion_lines
 from holdfast_sidecar.records.plan import Quarantine
 from holdfast_sidecar.records.reports import Exertion
 
@@ -25,12 +24,12 @@ from holdfast_sidecar.records.reports import Exertion
 def test_what_ends_a_quarantine_sooner_is_said(remedy: str, told: str) -> None:
     kept_out = Quarantine("m", "a", 0.0, 3600.0, ["why"], remedy=remedy)
     line = NodeLine("a", OUTSIDE, quarantine=dataclasses.replace(kept_out, since_unix_s=-60.0))
-    assert words.why(line, 0.0) == told
+    assert nodes.why(line, 0.0) == told
 
 
 def test_for_how_long_no_check_counts_is_said() -> None:
     kept_out = Quarantine("m", "a", 0.0, 3600.0, ["why"], remedy="reset_gpu")
-    told = words.why(NodeLine("a", OUTSIDE, quarantine=kept_out), 18.0)
+    told = nodes.why(NodeLine("a", OUTSIDE, quarantine=kept_out), 18.0)
     assert told.startswith("outside until its GPU was reset (checked within 42.0 s), at most")
 
 

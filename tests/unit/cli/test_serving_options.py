@@ -6,7 +6,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from holdfast_sidecar.cli.settings_options import serving_options, settings_options
+from holdfast_sidecar.cli.options import serving_options, settings_options
 from holdfast_sidecar.config.loading import Effective
 
 

@@ -10,10 +10,11 @@ import pytest
 from click.testing import CliRunner
 from tests.unit.records.slow_job import PLAN, QUIET, SLOW, STANDING, line, nodes
 
-from holdfast_sidecar.cli import report_page, slow_page
+from holdfast_sidecar.cli import report_pages
+from holdfast_sidecar.cli import slow as slow_page
 from holdfast_sidecar.cli.main import cli
-from holdfast_sidecar.cli.performance_recall import Recalled
-from holdfast_sidecar.cli.rank_bars import bars
+from holdfast_sidecar.cli.recall import Recalled
+from holdfast_sidecar.cli.slow import bars
 from holdfast_sidecar.config.paths import Places
 from holdfast_sidecar.config.settings import CostSettings
 from holdfast_sidecar.export.job_record import RecordKeeping, read_record
@@ -80,12 +81,12 @@ def test_that_all_of_them_became_slower_is_told_and_nobody_blamed() -> None:
     standing = dataclasses.replace(QUIET, change=change)
     slow, report = (
         " ".join(page.page(recalled(standing), NOW, DEAR).split())
-        for page in (slow_page, report_page)
+        for page in (slow_page, report_pages)
     )
     assert slow.startswith("job chargpt: nobody is slow")
     assert CHANGED in slow
     assert CHANGED in report
-    assert report_page.plain(recalled(standing), DEAR)["change"]["ratio"] == 1.8
+    assert report_pages.plain(recalled(standing), DEAR)["change"]["ratio"] == 1.8
     assert slow_page.plain(recalled(standing), DEAR)["standing"]["change"]["since_step"] == 200
 
 
@@ -98,7 +99,7 @@ def test_several_ranks_are_and_one_is() -> None:
     assert "nobody is slow" not in told
     assert told.startswith("job chargpt: one rank alone, which can be compared with nobody\n")
     one = Performance(1.0, 1, alone, recalled().performance.ranks[:1])  # type: ignore[union-attr]
-    report = report_page.page(Recalled("j", one, False), NOW, DEAR)
+    report = report_pages.report_page(Recalled("j", one, False), NOW, DEAR)
     assert report.startswith("job j: 1 rank\n")
     assert "where a step's time goes (of 1 rank, 152 ms)" in report
 
@@ -182,7 +183,7 @@ def test_a_job_that_nobody_judged_says_what_that_takes() -> None:
     told = slow_page.page(recalled(None), NOW, CostSettings())
     assert "nobody has judged this job's steps yet" in told
     assert "rank 5" in told  # the picture is there all the same
-    assert "nobody has judged" in report_page.page(recalled(None), NOW, CostSettings())
+    assert "nobody has judged" in report_pages.report_page(recalled(None), NOW, CostSettings())
     assert "nobody has judged" in slow_page.page(Recalled("j", None, False), NOW, CostSettings())
 
 
@@ -212,7 +213,7 @@ def test_pages_fit_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     told = slow_page.page(recalled(), NOW, DEAR)
     assert max(map(len, told.splitlines())) <= 60, told
     assert "█" in told
-    first, *_ = report_page.page(recalled(), NOW, DEAR).partition("\n\nlost")
+    first, *_ = report_pages.report_page(recalled(), NOW, DEAR).partition("\n\nlost")
     assert max(map(len, first.splitlines())) <= 60, first
 
 
@@ -226,7 +227,7 @@ def test_a_job_that_is_over_is_not_said_to_have_somebody_slow_now() -> None:
     over = dataclasses.replace(recalled(), is_over=True)
     told = slow_page.page(over, NOW, DEAR).splitlines()[0]
     assert told == "job chargpt is over; last judged: rank 5 on b is slow"
-    assert report_page.page(over, NOW, DEAR).startswith("job chargpt: 8 ranks, over\n")
+    assert report_pages.report_page(over, NOW, DEAR).startswith("job chargpt: 8 ranks, over\n")
 
 
 def test_scripts_can_read_each_ranks_steps_and_where_it_is_known_from() -> None:
@@ -235,7 +236,7 @@ def test_scripts_can_read_each_ranks_steps_and_where_it_is_known_from() -> None:
     assert told["steps"][5]["means"]["own"] == 142000
     assert told["steps"][5]["means"]["communicating"] == 10000
     assert "line" not in told["steps"][5]
-    report = json.loads(json.dumps(report_page.plain(one, DEAR)))
+    report = json.loads(json.dumps(report_pages.plain(one, DEAR)))
     assert (told["remark"], told["attempt"]) == (report["remark"], report["attempt"])
     assert (report["step"], report["at_unix_s"]) == (2048, 4990.0)
 
@@ -261,7 +262,7 @@ def test_a_report_tells_how_well_the_machines_are_used_and_where_a_step_goes() -
         "memory_allocated": 45 * GIB,
         "memory_retries": 3,
     }
-    told = report_page.page(recalled(**memory), NOW, DEAR)
+    told = report_pages.report_page(recalled(**memory), NOW, DEAR)
     for words in (
         "job chargpt: 8 ranks",
         "MFU            38.2 %, HFU 41.0 %",
@@ -283,9 +284,9 @@ def test_a_report_tells_how_well_the_machines_are_used_and_where_a_step_goes() -
 def test_what_earlier_runs_lost_is_told_apart() -> None:
     before = Losses(100.0, {"link": 50.0}, {})
     one = dataclasses.replace(recalled(), before=before)
-    told = report_page.page(one, NOW, CostSettings())
+    told = report_pages.report_page(one, NOW, CostSettings())
     assert "in runs before, to" in told
-    plain = report_page.plain(one, CostSettings(2.0))
+    plain = report_pages.plain(one, CostSettings(2.0))
     assert plain["lost_before"]["total_s"] == 50.0
     assert plain["lost"]["money"] == pytest.approx(396 * 8 / 3600 * 2)
     assert plain["memory"] == []

@@ -3,8 +3,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from holdfast_sidecar.cli import stop
-from holdfast_sidecar.cli.finding_the_job import FoundJob
+from holdfast_sidecar.cli import job as stop
+from holdfast_sidecar.cli.find_job import FoundJob
 from holdfast_sidecar.cli.main import cli
 from holdfast_sidecar.config.settings import RedisSettings
 from holdfast_sidecar.policy.cluster import Cluster
@@ -30,15 +30,15 @@ def launcher(beat: int, state: str = "running", incarnation: str = "i") -> Agent
 def test_the_job_has_ended_once_its_launchers_have_left() -> None:
     stopped = cluster(Plan(0, 1, "stopped", message="asked for by me@here"))
     how = "asked for by me@here"
-    waits = stop.look(stopped, "a/i", ["a", "b"])
+    waits = stop.look_at_stop(stopped, "a/i", ["a", "b"])
     assert waits == stop.Progress("waiting for the launchers of a, b to leave", how=how)
-    assert stop.look(stopped, "a/i", []) == stop.Progress("ended", has_ended=True, how=how)
+    assert stop.look_at_stop(stopped, "a/i", []) == stop.Progress("ended", has_ended=True, how=how)
 
 
 def test_a_run_that_waits_to_begin_has_not_ended_with_the_one_before() -> None:
     waiting = cluster(Plan(0, 1, "done"), is_asked=True)
-    assert stop.look(waiting, "a/i", ["a"]).what == "stopping"
-    assert "nobody leads yet" in stop.look(waiting, "", ["a"]).what
+    assert stop.look_at_stop(waiting, "a/i", ["a"]).what == "stopping"
+    assert "nobody leads yet" in stop.look_at_stop(waiting, "", ["a"]).what
 
 
 def test_a_launcher_stays_until_it_says_that_it_left_or_falls_silent() -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast_sidecar.cli.recollection import Remembered
-from holdfast_sidecar.cli.standing_page import remembered_page
-from holdfast_sidecar.cli.store_away import Ranks, meanwhile
+from holdfast_sidecar.cli.find_job import Ranks, meanwhile
+from holdfast_sidecar.cli.recall import Remembered
+from holdfast_sidecar.cli.status import remembered_page
 from holdfast_sidecar.export.job_record import JobRecord
 
 

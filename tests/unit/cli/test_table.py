@@ -1,7 +1,6 @@
 import pytest
 
-from holdfast_sidecar.cli.columns import wrapped
-from holdfast_sidecar.cli.table import paint, size, table
+from holdfast_sidecar.cli.tables import paint, size, table, wrapped
 from holdfast_sidecar.records.formatting import span
 
 

@@ -13,11 +13,11 @@ from tests.extras import package
 from tests.unit.export.live.pretend_views import healthy, troubled
 
 from holdfast.identity import read_identity
+from holdfast_sidecar.cli.find_job import addresses_here, jobs_here, only_one
 from holdfast_sidecar.cli.main import cli
-from holdfast_sidecar.cli.sidecar_addresses import addresses_here, jobs_here, only_one
+from holdfast_sidecar.cli.tui.sources import parse_view
 from holdfast_sidecar.config.settings import BadInput
 from holdfast_sidecar.export.live.packing import pack
-from holdfast_sidecar.top.replay import parse_view
 
 
 def run(*arguments: str, state: Path | None = None) -> Result:

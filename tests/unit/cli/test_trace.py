@@ -13,10 +13,17 @@ from typing import Any
 
 import pytest
 
-from holdfast_sidecar.cli.trace import choose_here, end, look, parse_ranks
-from holdfast_sidecar.cli.trace_files import Collected, collect
-from holdfast_sidecar.cli.trace_page import page, spell
-from holdfast_sidecar.cli.wishes import LOST, Settled
+from holdfast_sidecar.cli.requests import LOST, Settled
+from holdfast_sidecar.cli.trace import (
+    Collected,
+    choose_here,
+    collect,
+    end,
+    look,
+    page,
+    parse_ranks,
+    spell,
+)
 from holdfast_sidecar.config.settings import BadInput
 from holdfast_sidecar.policy.cluster import Cluster
 from holdfast_sidecar.records.checkpoint import OperatorTime, TracedPart, TracedRank, TraceOrder

@@ -6,6 +6,7 @@ import dataclasses
 
 import pytest
 
+from holdfast_sidecar.cli.doctor.timeouts import check_timeouts, read_slurm
 from holdfast_sidecar.config.settings import PolicySettings, Settings, StallSettings
 from holdfast_sidecar.config.timeouts import (
     Surroundings,
@@ -13,8 +14,6 @@ from holdfast_sidecar.config.timeouts import (
     parse_slurm,
     parse_surroundings,
 )
-from holdfast_sidecar.examination.surroundings import read_slurm
-from holdfast_sidecar.examination.timeouts import check_timeouts
 
 LIMITED = Settings(stall=StallSettings(act_after_s=120.0))
 

@@ -13,8 +13,8 @@ import pytest
 from click.testing import Result
 from tests.extras import package
 
-from holdfast_sidecar.cli.dashboards import pushing
-from holdfast_sidecar.grafana.deadline import AFTERWARDS_S, Deadline, OutOfTime
+from holdfast_sidecar.cli import dashboards
+from holdfast_sidecar.cli.grafana.client import AFTERWARDS_S, Deadline, OutOfTime
 
 DRIPS = 100
 DRIP_S = 0.05
@@ -52,7 +52,7 @@ def test_an_answer_that_drips_is_given_up_in_one_line(
     holdfast: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     package("grafana_client")
-    monkeypatch.setattr(pushing, "LIMIT_S", 0.3)
+    monkeypatch.setattr(dashboards, "LIMIT_S", 0.3)
     began_s = time.monotonic()
     with dripping() as url:
         result = holdfast("push", "--grafana", url)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from tests.unit.dashboards.boards import UIDS, load
 
-from holdfast_sidecar.grafana.differences import differences
+from holdfast_sidecar.cli.grafana.push import differences
 
 
 @pytest.mark.parametrize("uid", UIDS)

@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
+from holdfast_sidecar.cli.grafana.client import open_client, parse_address
 from holdfast_sidecar.config.settings import BadInput
-from holdfast_sidecar.grafana.address import parse_address
-from holdfast_sidecar.grafana.client import open_client
 
 ROOT = Path(__file__).parents[3]
 
 IMPORTED = """
 import importlib, pkgutil, sys
 import holdfast, holdfast_sidecar
-from holdfast_sidecar import cli, grafana
+from holdfast_sidecar import cli
+from holdfast_sidecar.cli import grafana
 for package in (cli, grafana):
     for one in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
         importlib.import_module(one.name)

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from holdfast_sidecar.grafana.marks import Change, marks, plan_marks
+from holdfast_sidecar.cli.grafana.api import Change, marks, plan_marks
 from holdfast_sidecar.records.plan import Incident
 
 OPEN = Incident(

@@ -3,7 +3,7 @@ from __future__ import annotations
 from tests.extras import package
 from tests.unit.dashboards.boards import FOLDER
 
-from holdfast_sidecar.grafana.push_plan import OWN_FOLDER
+from holdfast_sidecar.cli.grafana.push import OWN_FOLDER
 
 yaml = package("yaml")
 

@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 from tests.unit.records import slow_job
 
-from holdfast_sidecar.cli.nodes import words
-from holdfast_sidecar.cli.standing_page import page
+from holdfast_sidecar.cli import nodes as words
+from holdfast_sidecar.cli.nodes import node_lines
+from holdfast_sidecar.cli.status import page
 from holdfast_sidecar.config.settings import PolicySettings
 from holdfast_sidecar.export.status import Standing, has_ended, is_settled, judge
 from holdfast_sidecar.incidents.explain import tell
-from holdfast_sidecar.node_lines import node_lines
 from holdfast_sidecar.policy.start import story
 from holdfast_sidecar.records.checkpoint import SnapshotOrder, SnapshotReport
 from holdfast_sidecar.records.codec import encode

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from holdfast_sidecar.cli.finding_the_job import FoundJob
+from holdfast_sidecar.cli.find_job import FoundJob
 from holdfast_sidecar.cli.main import cli
 from holdfast_sidecar.config.paths import Places
 from holdfast_sidecar.export.job_record import JobRecord

@@ -54,7 +54,7 @@ def test_a_node_that_was_asked_to_go_may_be_started_again(
 
 ENDS = """
 import sys
-from holdfast_sidecar.launcher import __main__, ending_line
+from holdfast_sidecar.launcher import __main__, launch as ending_line
 from holdfast_sidecar.launcher.shutdown import Preempted
 from holdfast_sidecar.config.settings import BadInput
 def launch(*given):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.unit.controller.simulated_job import SimulatedJob
 
-from holdfast_sidecar.cli.story_page import page
+from holdfast_sidecar.cli.explain import page
 from holdfast_sidecar.config.settings import (
     CheckpointSettings,
     ModeSettings,

@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from holdfast import switches
+from holdfast_sidecar.cli.doctor.gpu import UNTRIED
 from holdfast_sidecar.config.settings import Settings
-from holdfast_sidecar.examination.gpus import UNTRIED
 from holdfast_sidecar.export.sidecar_metrics import ACTIONS
 from holdfast_sidecar.incidents import explain
 from holdfast_sidecar.launcher.arguments import make_parser

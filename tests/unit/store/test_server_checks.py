@@ -4,8 +4,8 @@ import pytest
 from redis import exceptions
 from redis.sentinel import MasterNotFoundError
 
-from holdfast_sidecar.examination.check import FAIL, OK
-from holdfast_sidecar.examination.redis_server import judge_room
+from holdfast_sidecar.cli.doctor.check import FAIL, OK
+from holdfast_sidecar.cli.doctor.job import judge_room
 from holdfast_sidecar.store.connection import judge, most_nodes, parse_version, problem_of
 
 GOOD = {"redis_version": "7.0.15", "maxmemory_policy": "noeviction", "role": "master"}

@@ -10,7 +10,7 @@ import pytest
 from testing import alerting
 from testing.alerting import PORT_ATTEMPTS, alertmanager_command, fetch, prometheus_command, start
 
-from holdfast_sidecar.demo.stopped import DemonstrationStopped
+from holdfast_sidecar.cli.demonstration.job import DemonstrationStopped
 
 READY_AT_ONCE = """
 import sys

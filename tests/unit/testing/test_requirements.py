@@ -10,8 +10,8 @@ from click.testing import CliRunner
 from testing import demo_alerting
 from testing.alerting import ALERTMANAGER, PROMETHEUS, find_programs, missing
 
+from holdfast_sidecar.cli.demonstration import screen
 from holdfast_sidecar.config.settings import BadInput
-from holdfast_sidecar.demo import stage
 
 
 def test_what_is_here_is_found_by_any_of_its_names() -> None:
@@ -33,8 +33,8 @@ def test_each_missing_program_is_one_line_with_its_package() -> None:
 def performed(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Each time that something would have been started."""
     started: list[Any] = []
-    monkeypatch.setattr(stage, "find_spec", lambda name: object())
-    monkeypatch.setattr(stage, "rehearse", lambda: started.append("rehearsal"))
+    monkeypatch.setattr(screen, "find_spec", lambda name: object())
+    monkeypatch.setattr(screen, "rehearse", lambda: started.append("rehearsal"))
     return started
 
 

@@ -1,0 +1,1 @@
+"""Pushing dashboards and annotations to a Grafana."""

@@ -1,1 +1,0 @@
-"""`holdfast top`: a job as it is right now, in a terminal. Never imported by the sidecar."""

@@ -1,1 +1,0 @@
-"""A live view as lines of text with a look. Pure; knows no terminal."""

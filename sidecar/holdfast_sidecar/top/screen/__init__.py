@@ -1,1 +1,0 @@
-"""The lines on a terminal, and its keys. Alone in here Textual is imported."""
