@@ -125,6 +125,7 @@ def _words(plan: Plan) -> Iterator[tuple[str, str]]:
         yield module_of(old), module_of(new)
         yield old, new
         yield old.removeprefix("sidecar/"), new.removeprefix("sidecar/")
+        yield old.removeprefix("hooks/"), new.removeprefix("hooks/")
         short = old.removeprefix(f"{BASE}/")
         if "/" in short:
             yield short, new.removeprefix(f"{BASE}/")

@@ -8,7 +8,8 @@ from pathlib import Path
 
 PACKAGE = "holdfast_sidecar"
 BASE = f"sidecar/{PACKAGE}"
-OUTSIDE = ("testing", "scripts")
+HOOKS = "hooks/holdfast"
+OUTSIDE = ("testing", "scripts", "hooks")
 """New rooms that do not lie in the package."""
 TESTS = "tests/unit/"
 ROOTS = ("sidecar", "hooks", "tests", "bench", "scripts", "dashboards", "testing")
@@ -46,7 +47,8 @@ class Plan:
 
 def read_plan(repository: Path, room: str, here: Path = Path(__file__).parent) -> Plan:
     """The plan of one room; `top`: modules that lie in no room."""
-    entries: dict[str, list[str]] = tomllib.loads((here / "map.toml").read_text())
+    table = "hooks.toml" if room == "hooks" else "map.toml"
+    entries: dict[str, list[str]] = tomllib.loads((here / table).read_text())
     clashes: dict[str, str] = tomllib.loads((here / "clashes.toml").read_text())
     in_room = {
         path_of(new): [path_of(old) for old in olds]

@@ -15,12 +15,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Set
 from pathlib import Path
 
-from scripts.house.plan import PACKAGE
 
-_PLACES = ("sidecar", "testing", "scripts/reference.py")
+_PLACES = ("sidecar", "hooks", "testing", "scripts/reference.py")
 """Where the package's definitions are, and go."""
 
-_NAMED = re.compile(rf"{PACKAGE}[\w./]*|[\w/]+\.py\b")
+_NAMED = re.compile(r"holdfast(_sidecar)?\.[\w./]+|[\w/]+\.py\b")
 
 
 def main() -> int:
@@ -53,7 +52,7 @@ def imported_modules(source: str) -> set[str]:
     return {
         alias.asname or alias.name
         for node in ast.walk(ast.parse(source))
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(PACKAGE)
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("holdfast")
         for alias in node.names
         if alias.name.islower()
     }
