@@ -15,7 +15,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Set
 from pathlib import Path
 
-
 _PLACES = ("sidecar", "hooks", "testing", "scripts/reference.py")
 """Where the package's definitions are, and go."""
 

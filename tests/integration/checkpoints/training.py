@@ -24,8 +24,7 @@ from torch.utils.data import (
     get_worker_info,
 )
 
-import holdfast.saving
-from holdfast import page, process
+from holdfast import page, process, saving
 from holdfast.job import attach
 from holdfast.recorder import Recorder
 from holdfast.snapshots import copying
@@ -174,7 +173,7 @@ def plant(config):
     if config.get("dies_on") != int(os.environ["RANK"]):
         return
     if config["dies"] == "in torch":
-        holdfast.saving.FolderWriter.write_data = lambda *_: os.kill(os.getpid(), 9)
+        saving.FolderWriter.write_data = lambda *_: os.kill(os.getpid(), 9)
         return
     count = [0]
     create = LocalFolder.create
