@@ -23,7 +23,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from holdfast.recorder import Recorder
+    from holdfast.recording.recorder import Recorder
 
 BLOCK = 100
 BLOCKS = 400
@@ -108,8 +108,8 @@ def hooked_step(torch: SimpleNamespace, recorder: Recorder) -> Step:
     """
     from torch.optim import optimizer as optimizers
 
+    from holdfast.contract.page import Word
     from holdfast.guard import Guard
-    from holdfast.page import Word
     from holdfast.patches import backward, collector, data, gradients, optimizer
 
     guard = Guard(lambda: recorder.count(Word.HOOK_ERRORS))
@@ -153,8 +153,8 @@ def marked_pass(recorder: Recorder) -> Step:
     """A real backward pass, though of almost nothing, whose wait is told from its work."""
     import torch
 
+    from holdfast.contract.page import Phase, Word
     from holdfast.guard import Guard
-    from holdfast.page import Phase, Word
     from holdfast.patches.backward_wait import BackwardWait
 
     guard = Guard(lambda: recorder.count(Word.HOOK_ERRORS))
@@ -189,7 +189,7 @@ def backward_wait_us(recorder: Recorder, blocks: int) -> float:
     blocks in turns, with the mark and without."""
     import torch
 
-    from holdfast.page import Phase
+    from holdfast.contract.page import Phase
 
     marked, leaf = marked_pass(recorder), torch.ones(1, requires_grad=True)
 
@@ -204,8 +204,8 @@ def backward_wait_us(recorder: Recorder, blocks: int) -> float:
 
 def collective(torch: SimpleNamespace, recorder: Recorder) -> Step:
     """One collective that the script calls itself, with its hook."""
+    from holdfast.contract.page import Word
     from holdfast.guard import Guard
-    from holdfast.page import Word
     from holdfast.patches import collectives
 
     collectives.install(torch, recorder, Guard(lambda: recorder.count(Word.HOOK_ERRORS)))
@@ -219,8 +219,8 @@ def new_recorder(path: Path) -> Recorder:
     """A recorder on a page in this file."""
     import mmap
 
-    from holdfast.page import PAGE_SIZE
-    from holdfast.recorder import Recorder
+    from holdfast.contract.page import PAGE_SIZE
+    from holdfast.recording.recorder import Recorder
 
     with path.open("w+b") as file:
         os.posix_fallocate(file.fileno(), 0, PAGE_SIZE)
@@ -232,7 +232,7 @@ def wrapped(step: Step, recorder: Recorder) -> Iterator[Step]:
     import torch
 
     import holdfast
-    from holdfast import process
+    from holdfast.rank import process
 
     process.hold(recorder)
     job = holdfast.attach(model=torch.nn.Linear(1, 1))
@@ -251,7 +251,7 @@ def _block_us(step: Step) -> float:
 def sampled(every: int) -> Iterator[None]:
     """Have the parts of every so manyth step measured: these steps alone are so short that it
     would hardly ever be done."""
-    from holdfast import sampling
+    from holdfast.recording import sampling
 
     decide = sampling.sampled_every
     sampling.sampled_every = lambda *_: every
@@ -282,8 +282,8 @@ def measure(blocks: int = BLOCKS) -> dict[str, float]:
     dearer of the first two, all of whose steps are measured, with one backward pass that waits;
     `p99_us` is that of steps as short as these when nothing is set: few of them are measured.
     """
-    from holdfast import process
-    from holdfast.page import Word
+    from holdfast.contract.page import Word
+    from holdfast.rank import process
 
     with _shared_memory() as folder:
         torch, recorder = scene(), new_recorder(folder / "page")

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from holdfast.page import Phase
+from holdfast.contract.page import Phase
 from holdfast_sidecar.components.gpu.metrics import ENERGY, GPUS, NVML
 from holdfast_sidecar.components.gpu.nvml import device
 from holdfast_sidecar.components.gpu.nvml.gpm import METRICS

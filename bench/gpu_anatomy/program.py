@@ -88,7 +88,8 @@ def waits(step: Callable[[], None]) -> int:
 
 def timed_on_the_device() -> int:
     """Records that carry a GPU's own times; without any something else was measured."""
-    from holdfast import page, process
+    from holdfast.contract import page
+    from holdfast.rank import process
 
     recorder = process.current()
     if recorder is None:

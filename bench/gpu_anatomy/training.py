@@ -12,7 +12,8 @@ from pathlib import Path
 from bench.benchmark import NotRun, Sample, Task
 from bench.gpu_anatomy.gpu import torch_with_gpu
 from bench.gpu_anatomy.names import TRAINING
-from holdfast import attachment, environment
+from holdfast.contract import environment
+from holdfast.rank import attachment
 
 PROGRAM = Path(__file__).with_name("program.py")
 ROUNDS = 12

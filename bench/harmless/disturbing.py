@@ -18,8 +18,8 @@ import psutil
 
 from bench.benchmark import NotRun
 from bench.harmless.job import NODES, Run
-from holdfast import environment
-from holdfast.page import Word, page_name
+from holdfast.contract import environment
+from holdfast.contract.page import Word, page_name
 from holdfast_sidecar.launcher.rank_state import read_words
 
 SNAPSHOT_LOOK_S = 0.005

@@ -18,7 +18,7 @@ from bench.launch.child import run_child
 from bench.launch.contestants import HOLDFAST
 from bench.launch.job import free_port
 from bench.launch.names import HOOKS_PAIRED
-from holdfast import environment as names
+from holdfast.contract import environment
 
 PAIRS, QUICK_PAIRS = 2400, 400
 """One block differs from its neighbour by some 15 % on a busy machine of two cores: the median of
@@ -46,8 +46,13 @@ def rank_environment(pages: str) -> dict[str, str]:
     """A rank of its own, as the launcher would start it, without a launcher."""
     rank = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "OMP_NUM_THREADS": "1"}
     address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
-    ours = {names.PAGE_DIR: pages, names.JOB: "bench", names.NODE: "a", names.ATTEMPT: "0"}
-    return {**rank, **address, **ours, names.EVIDENCE_DIR: pages}
+    ours = {
+        environment.PAGE_DIR: pages,
+        environment.JOB: "bench",
+        environment.NODE: "a",
+        environment.ATTEMPT: "0",
+    }
+    return {**rank, **address, **ours, environment.EVIDENCE_DIR: pages}
 
 
 def judge(on_ns: Sequence[int], off_ns: Sequence[int]) -> Sample:

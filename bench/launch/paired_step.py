@@ -12,8 +12,8 @@ from typing import Any
 import torch
 
 from bench.stepped_model import make_model
-from holdfast import attachment, process
-from holdfast.page import Word
+from holdfast.contract.page import Word
+from holdfast.rank import attachment, process
 
 WARM_UP_STEPS = 50
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from bench.oncall.made_job import ATTEMPT, EPOCH, OWN_S, RUN, STEP_S, MadeJob, own_s
-from holdfast.page import (
+from holdfast.contract.page import (
     WORD_COUNT,
     Ending,
     Identity,

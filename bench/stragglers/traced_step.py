@@ -10,9 +10,10 @@ from collections.abc import Iterator
 import torch
 
 from bench.stepped_model import make_model
-from holdfast import attachment, page, process
-from holdfast.page import Order, OrderKind, ReplyState
-from holdfast.recorder import Recorder
+from holdfast.contract import page
+from holdfast.contract.page import Order, OrderKind, ReplyState
+from holdfast.rank import attachment, process
+from holdfast.recording.recorder import Recorder
 
 WARM_UP_STEPS = 50
 FAR_NS = 2**62

@@ -8,7 +8,7 @@ __all__ = ["attach", "busy"]
 TYPE_CHECKING = False  # `typing` itself would cost every rank's interpreter start
 if TYPE_CHECKING:
     from holdfast.job import attach
-    from holdfast.recording import busy
+    from holdfast.recording.interface import busy
 
 
 def __getattr__(name: str) -> object:
@@ -17,7 +17,7 @@ def __getattr__(name: str) -> object:
 
         return attach
     if name == "busy":
-        from holdfast.recording import busy
+        from holdfast.recording.interface import busy
 
         return busy
     raise AttributeError(f"module 'holdfast' has no attribute {name!r}")

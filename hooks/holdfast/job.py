@@ -9,24 +9,32 @@ from typing import Any, TypeVar
 
 import torch
 
-from holdfast import environment, switches, termination
-from holdfast.batch_skips import parse_skips
-from holdfast.data_position import Feed, LoaderFeed, Position, SequenceFeed, restore_random_numbers
-from holdfast.device_numbers import PinnedCopies, Tell
+from holdfast import switches
+from holdfast.contract import environment
+from holdfast.contract.page import Flag, Phase
+from holdfast.contract.storage import absolute
 from holdfast.guard import Guard
 from holdfast.loop import Boundary
-from holdfast.page import Flag, Phase
-from holdfast.placement import Placement, read_placement, read_write_timeout_s
-from holdfast.random_state import capture_random_state
-from holdfast.recording import Recording, Unwatched, count_error, recording
-from holdfast.registered import register
-from holdfast.resuming import parse_candidates, read_key, resume
-from holdfast.saving import LoadFunction, Savable, SaveFunction
+from holdfast.rank import termination
+from holdfast.recording.device_numbers import PinnedCopies, Tell
+from holdfast.recording.interface import Recording, Unwatched, count_error, recording
+from holdfast.recording.placement import Placement, read_placement, read_write_timeout_s
+from holdfast.recording.step_flops import tell_flops
+from holdfast.recording.waiting_gradients import MOST_GATHERED
 from holdfast.snapshots.found import read_slots_of_before
-from holdfast.snapshots.rounds import has_snapshots, read_rounds
-from holdfast.step_flops import tell_flops
-from holdfast.storage import absolute
-from holdfast.waiting_gradients import MOST_GATHERED
+from holdfast.snapshots.schedule import has_snapshots, read_rounds
+from holdfast.state.batch_skips import parse_skips
+from holdfast.state.data_position import (
+    Feed,
+    LoaderFeed,
+    Position,
+    SequenceFeed,
+    restore_random_numbers,
+)
+from holdfast.state.random_state import capture_random_state
+from holdfast.state.registered import register
+from holdfast.state.resuming import parse_candidates, read_key, resume
+from holdfast.state.saving import LoadFunction, Savable, SaveFunction
 
 log = logging.getLogger(__name__)
 

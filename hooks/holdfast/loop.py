@@ -12,17 +12,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from holdfast.agreement import Agreement, BoardLost
-from holdfast.data_position import Position
+from holdfast.contract.page import Order, OrderKind, Phase, Reply, ReplyState, Word, checkpoint_name
+from holdfast.contract.storage import child, open_folder
 from holdfast.guard import Guard
-from holdfast.page import Order, OrderKind, Phase, Reply, ReplyState, Word, checkpoint_name
-from holdfast.placement import WRITE_TIMEOUT_S, Placement
-from holdfast.recording import Recording, count_error
-from holdfast.registered import is_trained, sharded_modules, stepped_parameters
-from holdfast.saving import Mark, Savable, SaveFailed, write_checkpoint
-from holdfast.snapshots.rounds import Rounds
-from holdfast.state_trial import StateTrial
-from holdfast.storage import child, open_folder
+from holdfast.recording.interface import Recording, count_error
+from holdfast.recording.placement import WRITE_TIMEOUT_S, Placement
+from holdfast.snapshots.schedule import Rounds
+from holdfast.state.agreement import Agreement, BoardLost
+from holdfast.state.data_position import Position
+from holdfast.state.registered import is_trained, sharded_modules, stepped_parameters
+from holdfast.state.saving import Mark, Savable, SaveFailed, write_checkpoint
+from holdfast.state.state_trial import StateTrial
 
 log = logging.getLogger(__name__)
 

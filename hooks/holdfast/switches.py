@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 
-from holdfast import environment
+from holdfast.contract import environment
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

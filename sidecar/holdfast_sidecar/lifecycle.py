@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from holdfast.identity import ProcessIdentity, read_identity
-from holdfast.owned import owned_file
-from holdfast.removing import unlink
+from holdfast.contract.identity import ProcessIdentity, read_identity
+from holdfast.contract.owned import owned_file
+from holdfast.contract.removing import unlink
 from holdfast_sidecar.checkpoint.directory import checkpoint_url
 from holdfast_sidecar.checkpoint.writer.client import Desk
 from holdfast_sidecar.checkpoint.writer.requests import Seal, WriteParts

@@ -13,12 +13,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from holdfast.identity import read_identity
-from holdfast.own_directory import NotPrivate, open_private
-from holdfast.owned import owned_file
-from holdfast.page import PAGE_SIZE
-from holdfast.removing import rmdir, unlink
-from holdfast.storage import Unusable, is_url, open_folder
+from holdfast.contract.identity import read_identity
+from holdfast.contract.own_directory import NotPrivate, open_private
+from holdfast.contract.owned import owned_file
+from holdfast.contract.page import PAGE_SIZE
+from holdfast.contract.removing import rmdir, unlink
+from holdfast.contract.storage import Unusable, is_url, open_folder
 from holdfast_sidecar.checkpoint.snapshot.files import NAMED
 from holdfast_sidecar.checkpoint.snapshot.memory import SlotMemory
 from holdfast_sidecar.checkpoint.snapshot.slots import is_small, least_reserve

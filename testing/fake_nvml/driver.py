@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from holdfast.environment import FAKE_NVML
+from holdfast.contract.environment import FAKE_NVML
 from holdfast_sidecar.components.gpu.readings import GpuUser, Signal
 from testing.fake_nvml import layout
 from testing.fake_nvml.layout import HOPPER, Profile

@@ -6,8 +6,8 @@ import os
 import time
 from pathlib import Path
 
-from holdfast import page
-from holdfast.identity import read_identity
+from holdfast.contract import page
+from holdfast.contract.identity import read_identity
 
 
 def write_page(

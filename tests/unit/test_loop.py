@@ -17,7 +17,7 @@ from tests.unit.desk_twin import MemoryDesk
 from tests.unit.pretend_pages import publish, set_word, write_page
 from tests.unit.ranks.scene import record
 
-from holdfast.page import Phase, Word
+from holdfast.contract.page import Phase, Word
 from holdfast_sidecar import loop as loop_module
 from holdfast_sidecar.actions import Deeds
 from holdfast_sidecar.checkpoint.replication.fetch import PeerCounts

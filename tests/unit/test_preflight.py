@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.page import PAGE_SIZE
+from holdfast.contract.page import PAGE_SIZE
 from holdfast_sidecar.checkpoint.snapshot.slots import least_reserve
 from holdfast_sidecar.config.loading import search_path
 from holdfast_sidecar.config.paths import expand, state_root, user_name, usual_state_root

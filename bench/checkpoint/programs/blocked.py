@@ -18,8 +18,8 @@ import torch.distributed as dist
 import holdfast
 from bench.checkpoint import names, savers, state
 from bench.checkpoint.telling import OUT, tell
-from holdfast import process
-from holdfast.page import Word
+from holdfast.contract.page import Word
+from holdfast.rank import process
 
 WARM_UP_LIMIT = 600
 """Steps until slots must be there: 600 of them take a minute at least."""

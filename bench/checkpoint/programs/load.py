@@ -15,8 +15,8 @@ import torch.distributed.checkpoint as dcp
 import holdfast
 from bench.checkpoint import names, state
 from bench.checkpoint.telling import OUT, tell
-from holdfast import process
-from holdfast.page import Word
+from holdfast.contract.page import Word
+from holdfast.rank import process
 
 ATTEMPT = int(os.environ["HOLDFAST_ATTEMPT"])
 

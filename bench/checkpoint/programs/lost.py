@@ -15,8 +15,8 @@ import torch.distributed as dist
 import holdfast
 from bench.checkpoint import state
 from bench.checkpoint.telling import tell
-from holdfast import process
-from holdfast.page import Word
+from holdfast.contract.page import Word
+from holdfast.rank import process
 
 ATTEMPT = int(os.environ["HOLDFAST_ATTEMPT"])
 STATE_MB = 20

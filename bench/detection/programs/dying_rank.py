@@ -6,11 +6,11 @@ import mmap
 import sys
 import time
 
-from holdfast import death_watch
-from holdfast.claim import claim
-from holdfast.identity import read_identity
-from holdfast.page import Identity
-from holdfast.recorder import Recorder
+from holdfast.contract.identity import read_identity
+from holdfast.contract.page import Identity
+from holdfast.rank import death_watch
+from holdfast.rank.claim import claim
+from holdfast.recording.recorder import Recorder
 
 MEBIBYTE = 1 << 20
 

@@ -6,9 +6,9 @@ import contextlib
 import os
 from pathlib import Path
 
-from holdfast import environment
-from holdfast.registered import CannotRegister
-from holdfast.storage import is_url, sync_directory, sync_file
+from holdfast.contract import environment
+from holdfast.contract.storage import is_url, sync_directory, sync_file
+from holdfast.state.registered import CannotRegister
 
 
 def check_root(framework: str) -> None:

@@ -26,10 +26,10 @@ import torch
 
 from holdfast.adapters.framework_files import check_root, make_durable
 from holdfast.job import Job
-from holdfast.loading import LoadFailed
-from holdfast.recording import recording
-from holdfast.registered import is_finite
-from holdfast.saving import Savable, SaveFailed
+from holdfast.recording.interface import recording
+from holdfast.state.loading import LoadFailed
+from holdfast.state.registered import is_finite
+from holdfast.state.saving import Savable, SaveFailed
 
 if TYPE_CHECKING or "pytorch_lightning" not in sys.modules:
     from lightning.pytorch import Callback, LightningModule, Trainer

@@ -18,10 +18,10 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, SaveStrategy
 
 from holdfast.adapters.framework_files import check_root, make_durable
 from holdfast.job import Job
-from holdfast.loading import LoadFailed
-from holdfast.recording import recording
-from holdfast.registered import is_finite
-from holdfast.saving import Savable
+from holdfast.recording.interface import recording
+from holdfast.state.loading import LoadFailed
+from holdfast.state.registered import is_finite
+from holdfast.state.saving import Savable
 
 
 class HoldfastCallback(TrainerCallback):  # type: ignore[misc]

@@ -11,7 +11,7 @@ import sys
 
 def _attach() -> None:
     try:
-        from holdfast.attachment import arm
+        from holdfast.rank.attachment import arm
     except ImportError as error:
         # What a rank starts inherits our path, may be another Python, and would stay inert anyway.
         wanted = os.environ.get("HOLDFAST_PAGE_DIR") and not os.environ.get("HOLDFAST_CLAIMED")

@@ -10,11 +10,11 @@ import functools
 import threading
 from typing import Any
 
+from holdfast.contract.page import Phase
 from holdfast.guard import Guard
-from holdfast.page import Phase
 from holdfast.patches.backward_wait import BackwardWait
 from holdfast.patches.loss import LossWatch
-from holdfast.recorder import Recorder
+from holdfast.recording.recorder import Recorder
 
 _BACKWARD = Phase.BACKWARD
 

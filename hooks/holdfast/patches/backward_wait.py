@@ -13,10 +13,10 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from holdfast.contract.page import Phase
 from holdfast.guard import Guard
-from holdfast.page import Phase
 from holdfast.patches.timed import after
-from holdfast.recorder import Recorder
+from holdfast.recording.recorder import Recorder
 
 _BACKWARD, _COMMUNICATING = Phase.BACKWARD, Phase.COMMUNICATING
 

@@ -6,10 +6,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from holdfast.contract.page import Phase
 from holdfast.guard import Guard
-from holdfast.page import Phase
 from holdfast.patches.timed import entering, timed
-from holdfast.recorder import Recorder
+from holdfast.recording.recorder import Recorder
 
 SENDS = "_broadcast_coalesced"
 """Private; without it this wait counts as forward."""

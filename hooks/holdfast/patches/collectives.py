@@ -20,7 +20,7 @@ from holdfast.patches.grouped import (
     read_arguments,
 )
 from holdfast.patches.names import Function, replace
-from holdfast.recorder import Recorder
+from holdfast.recording.recorder import Recorder
 
 COLLECTIVES = (
     "all_gather",

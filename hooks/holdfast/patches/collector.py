@@ -13,7 +13,7 @@ from typing import Any
 
 from holdfast.guard import Guard
 from holdfast.patches.raised_again import hand_on
-from holdfast.recorder import Recorder
+from holdfast.recording.recorder import Recorder
 
 
 def install(torch: Any, recorder: Recorder, guard: Guard) -> None:

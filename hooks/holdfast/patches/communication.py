@@ -9,7 +9,7 @@ from holdfast import switches
 from holdfast.guard import Guard
 from holdfast.patches import collectives, functional, group, reducer, waiting
 from holdfast.patches.grouped import Groups
-from holdfast.recorder import Recorder
+from holdfast.recording.recorder import Recorder
 
 PARTS = (
     ("collectives", collectives.install),

@@ -9,11 +9,11 @@ import sys
 import threading
 from typing import Any
 
-from holdfast import importing
+from holdfast.contract.page import Flag, Phase
 from holdfast.guard import Guard
-from holdfast.page import Flag, Phase
 from holdfast.patches.timed import is_training
-from holdfast.recorder import Recorder
+from holdfast.rank import importing
+from holdfast.recording.recorder import Recorder
 
 
 def install(torch: Any, recorder: Recorder, guard: Guard) -> None:

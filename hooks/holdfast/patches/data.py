@@ -11,10 +11,10 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from holdfast.contract.page import Phase
 from holdfast.guard import Guard
-from holdfast.page import Phase
 from holdfast.patches.work import BatchWork
-from holdfast.recorder import Recorder
+from holdfast.recording.recorder import Recorder
 
 _DATA, _FORWARD, _EVALUATING, _IDLE = Phase.DATA, Phase.FORWARD, Phase.EVALUATING, Phase.IDLE
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.device_memory import DeviceMemory
-from holdfast.device_phases import DevicePhases
 from holdfast.guard import Guard
-from holdfast.recorder import Recorder
-from holdfast.step_ends import StepEnds
-from holdfast.step_flops import StepFlops
+from holdfast.recording.device_memory import DeviceMemory
+from holdfast.recording.device_phases import DevicePhases
+from holdfast.recording.recorder import Recorder
+from holdfast.recording.step_ends import StepEnds
+from holdfast.recording.step_flops import StepFlops
 
 
 def install(torch: Any, recorder: Recorder, guard: Guard) -> None:

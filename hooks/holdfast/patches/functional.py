@@ -9,9 +9,8 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from holdfast import importing
+from holdfast.contract.page import Phase
 from holdfast.guard import Guard
-from holdfast.page import Phase
 from holdfast.patches.grouped import (
     Arguments,
     Begin,
@@ -23,7 +22,8 @@ from holdfast.patches.grouped import (
     grouped,
     read_arguments,
 )
-from holdfast.recorder import Recorder
+from holdfast.rank import importing
+from holdfast.recording.recorder import Recorder
 
 MODULE = "torch.distributed._functional_collectives"
 

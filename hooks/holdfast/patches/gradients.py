@@ -10,10 +10,10 @@ import functools
 import threading
 from typing import Any
 
-from holdfast.device_numbers import DeviceNumbers
 from holdfast.guard import Guard
 from holdfast.patches.names import Function, replace
-from holdfast.recorder import Recorder
+from holdfast.recording.device_numbers import DeviceNumbers
+from holdfast.recording.recorder import Recorder
 
 
 def install(torch: Any, recorder: Recorder, guard: Guard) -> None:

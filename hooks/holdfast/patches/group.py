@@ -11,16 +11,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from holdfast import environment, page, process
-from holdfast.foreign_launch import find_seat
-from holdfast.group_members import write_members
-from holdfast.group_slots import GroupSlots
+from holdfast.contract import environment, page
+from holdfast.contract.foreign_launch import find_seat
+from holdfast.contract.page import Flag
 from holdfast.guard import Guard
-from holdfast.page import Flag
 from holdfast.patches.grouped import Groups
 from holdfast.patches.names import Function, replace
-from holdfast.recorder import Recorder
-from holdfast.worker_server import has_room, open_server
+from holdfast.rank import process
+from holdfast.rank.worker_server import has_room, open_server
+from holdfast.recording.group_members import write_members
+from holdfast.recording.group_slots import GroupSlots
+from holdfast.recording.recorder import Recorder
 
 CHANGES = ("_new_group_with_tag", "_register_pg_in_world", "destroy_process_group")
 """What new_group() and split_group() end in, and how groups end; a torch that lacks one of them

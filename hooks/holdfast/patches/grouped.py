@@ -13,11 +13,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.group_slots import SENT, GroupSlots
+from holdfast.contract.page import Phase, Word
 from holdfast.guard import Guard
-from holdfast.page import Phase, Word
-from holdfast.recorder import Recorder
-from holdfast.underway import Underway
+from holdfast.recording.async_work import Underway
+from holdfast.recording.group_slots import SENT, GroupSlots
+from holdfast.recording.recorder import Recorder
 
 Begun = tuple[Phase, int]
 """The phase that the call interrupted, and its group's slot."""

@@ -14,16 +14,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from holdfast import environment, importing, page, process
-from holdfast.beside import write_beside
+from holdfast.contract import environment, page
+from holdfast.contract.owned import owned_file
+from holdfast.contract.removing import unlink
 from holdfast.guard import Guard
-from holdfast.neighbours import Neighbours
-from holdfast.owned import owned_file
 from holdfast.patches import messages
 from holdfast.patches.group import follow, page_of
 from holdfast.patches.names import call_after
-from holdfast.recorder import Recorder
-from holdfast.removing import unlink
+from holdfast.rank import importing, process
+from holdfast.recording.neighbours import Neighbours
+from holdfast.recording.recorder import Recorder
+from holdfast.recording.sidecar_files import write_beside
 
 MESHES = "torch.distributed.device_mesh"
 STAGES = "torch.distributed.pipelining.stage"

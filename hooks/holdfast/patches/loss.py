@@ -6,9 +6,9 @@ import functools
 import weakref
 from typing import Any
 
-from holdfast.device_numbers import DeviceNumbers
 from holdfast.guard import Guard
-from holdfast.recorder import Recorder
+from holdfast.recording.device_numbers import DeviceNumbers
+from holdfast.recording.recorder import Recorder
 
 
 class LossWatch:

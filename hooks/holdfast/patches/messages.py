@@ -10,11 +10,11 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from holdfast.contract.page import Phase, Word
 from holdfast.guard import Guard
-from holdfast.neighbours import Message, Neighbours
-from holdfast.page import Phase, Word
 from holdfast.patches.names import Function, replace
-from holdfast.recorder import Recorder
+from holdfast.recording.neighbours import Message, Neighbours
+from holdfast.recording.recorder import Recorder
 
 SENDING = ("isend", "send", "send_object_list")
 HEARING = ("irecv", "recv", "recv_object_list")

@@ -12,14 +12,14 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from holdfast import importing, process
-from holdfast.devices import write_devices
+from holdfast.contract.page import DEVICES_SUFFIX, Phase, Word
 from holdfast.guard import Guard
-from holdfast.page import DEVICES_SUFFIX, Phase, Word
 from holdfast.patches.group import page_of
 from holdfast.patches.timed import after, is_training
-from holdfast.recorder import Recorder
-from holdfast.step_flops import COUNTED, Parameters
+from holdfast.rank import importing, process
+from holdfast.recording.devices import write_devices
+from holdfast.recording.recorder import Recorder
+from holdfast.recording.step_flops import COUNTED, Parameters
 
 _BACKWARD, _OPTIMIZER = Phase.BACKWARD, Phase.OPTIMIZER
 

@@ -13,11 +13,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.group_slots import NO_SLOT
 from holdfast.guard import Guard
 from holdfast.patches.grouped import Groups
 from holdfast.patches.names import call_after
-from holdfast.recorder import Recorder
+from holdfast.recording.group_slots import NO_SLOT
+from holdfast.recording.recorder import Recorder
 
 PREPARES = "prepare_for_backward"
 

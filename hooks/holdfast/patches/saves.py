@@ -8,12 +8,12 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from holdfast import importing
+from holdfast.contract.page import Phase
 from holdfast.guard import Guard
-from holdfast.page import Phase
 from holdfast.patches.names import Function, replace
 from holdfast.patches.timed import entering, leaving, timed
-from holdfast.recorder import Recorder
+from holdfast.rank import importing
+from holdfast.recording.recorder import Recorder
 
 DISTRIBUTED = "torch.distributed.checkpoint"
 SAVER = "torch.distributed.checkpoint.state_dict_saver"

@@ -7,9 +7,9 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from holdfast.contract.page import Phase, Word
 from holdfast.guard import Guard
-from holdfast.page import Phase, Word
-from holdfast.recorder import Recorder
+from holdfast.recording.recorder import Recorder
 
 Enter = Callable[[], "Phase | None"]
 Leave = Callable[[Phase], None]

@@ -10,13 +10,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from holdfast import environment, process
-from holdfast.foreign_launch import find_seat
+from holdfast.contract import environment
+from holdfast.contract.foreign_launch import find_seat
+from holdfast.contract.page import OrderKind
 from holdfast.guard import Guard
-from holdfast.page import OrderKind
-from holdfast.recorder import NOT_HEARD, Recorder
-from holdfast.step_trace import StepTrace
-from holdfast.torch_profiler import KnownProfilers, TorchProfiler
+from holdfast.rank import process
+from holdfast.recording.recorder import NOT_HEARD, Recorder
+from holdfast.recording.step_trace import StepTrace
+from holdfast.recording.torch_profiler import KnownProfilers, TorchProfiler
 
 EXIT_WAIT_S = 10.0
 """A script that ends while its trace is written waits so long for it, and no longer: the file

@@ -12,11 +12,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from holdfast import importing
+from holdfast.contract.page import Phase
 from holdfast.guard import Guard
-from holdfast.page import Phase
 from holdfast.patches.timed import entering, leaving
-from holdfast.recorder import Recorder
+from holdfast.rank import importing
+from holdfast.recording.recorder import Recorder
 
 DRIVERS = ("/dev/nvidiactl", "/dev/dxg", "/dev/kfd")
 """NVIDIA's, the same inside WSL, AMD's. Asking torch would start CUDA, and a process that is forked

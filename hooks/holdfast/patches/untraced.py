@@ -13,9 +13,9 @@ from types import CodeType, FunctionType
 from typing import Any
 
 from holdfast import guard as guards
-from holdfast import importing
 from holdfast.guard import Guard
-from holdfast.recorder import Recorder
+from holdfast.rank import importing
+from holdfast.recording.recorder import Recorder
 
 COMPILER = "torch._dynamo"
 PACKAGE = "holdfast"

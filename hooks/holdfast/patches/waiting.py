@@ -7,11 +7,11 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from holdfast.group_slots import NO_SLOT
+from holdfast.contract.page import Phase
 from holdfast.guard import Guard
-from holdfast.page import Phase
 from holdfast.patches.grouped import Begin, Begun, End, Groups, ending
-from holdfast.recorder import Recorder
+from holdfast.recording.group_slots import NO_SLOT
+from holdfast.recording.recorder import Recorder
 
 
 def install(torch: Any, recorder: Recorder, guard: Guard, groups: Groups | None = None) -> None:

@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from holdfast.recorder import Recorder
+from holdfast.recording.recorder import Recorder
 
 MOST_LOOKED_AT = 16
 """Members of a batch; token ids come among the first."""

@@ -15,12 +15,12 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
-from holdfast import importing
-from holdfast.ending_processes import signal_child
+from holdfast.contract.ending_processes import signal_child
+from holdfast.contract.page import Flag, Word
+from holdfast.contract.permit import own_child
 from holdfast.guard import Guard
-from holdfast.page import Flag, Word
-from holdfast.permit import own_child
-from holdfast.recorder import Recorder
+from holdfast.rank import importing
+from holdfast.recording.recorder import Recorder
 
 STATEFUL = "torchdata.stateful_dataloader.stateful_dataloader"
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import torch
 
-from holdfast.own_state import encode
-from holdfast.placement import Placement
-from holdfast.registered import OwnState, Registered
-from holdfast.saving import Mark, Savable, account, own_numbers, take_state
+from holdfast.recording.placement import Placement
 from holdfast.snapshots.layout import Source, sources
+from holdfast.state.own_state import encode
+from holdfast.state.registered import OwnState, Registered
+from holdfast.state.saving import Mark, Savable, account, own_numbers, take_state
 
 
 @dataclass(frozen=True)

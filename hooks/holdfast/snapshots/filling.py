@@ -11,13 +11,13 @@ from typing import Any
 import torch
 
 from holdfast.guard import Guard
-from holdfast.placement import Placement
-from holdfast.registered import Registered
+from holdfast.recording.placement import Placement
 from holdfast.snapshots import layout
 from holdfast.snapshots.captured import Captured, steady_places
 from holdfast.snapshots.copying import Copier, Copying, GpuCopier, HostCopier
 from holdfast.snapshots.layout import Layout
 from holdfast.snapshots.slot import Author, Slot, Writing
+from holdfast.state.registered import Registered
 
 
 @dataclass

@@ -9,14 +9,14 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from holdfast import environment
-from holdfast.agreement import BoardLost, until_next_look_s
-from holdfast.loading import LoadFailed
-from holdfast.placement import Placement
-from holdfast.snapshot_file import FETCHED_WITHIN_S, fetched_name
-from holdfast.snapshots.shelf import Name, found_slots, own_folder
+from holdfast.contract import environment
+from holdfast.contract.snapshot_file import FETCHED_WITHIN_S, fetched_name
+from holdfast.recording.placement import Placement
 from holdfast.snapshots.slot import Slot
+from holdfast.snapshots.slot_pool import Name, found_slots, own_folder
 from holdfast.snapshots.snapshot_source import SnapshotSource, is_undamaged, read_snapshot
+from holdfast.state.agreement import BoardLost, until_next_look_s
+from holdfast.state.loading import LoadFailed
 
 log = logging.getLogger(__name__)
 

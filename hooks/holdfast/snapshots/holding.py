@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from holdfast.page import Order, OrderKind, Reply, ReplyState
-from holdfast.recording import Recording
-from holdfast.snapshots.taking import Taking
+from holdfast.contract.page import Order, OrderKind, Reply, ReplyState
+from holdfast.recording.interface import Recording
+from holdfast.snapshots.snapshotter import Taking
 
 
 @dataclass

@@ -13,10 +13,10 @@ from typing import Any
 import torch
 from torch.distributed.tensor import DTensor
 
-from holdfast.checkpoint_files import PromisedFile, share_out
-from holdfast.placement import Placement
-from holdfast.registered import SharedState
-from holdfast.snapshot_file import Entry, align, offsets, pack_layout
+from holdfast.contract.checkpoint_files import PromisedFile, share_out
+from holdfast.contract.snapshot_file import Entry, align, offsets, pack_layout
+from holdfast.recording.placement import Placement
+from holdfast.state.registered import SharedState
 
 STATE_FACTOR = 2
 STATE_ROOM = 64 * 1024

@@ -19,8 +19,7 @@ from pathlib import Path
 
 import torch
 
-from holdfast.descriptors import map_file
-from holdfast.snapshot_file import (
+from holdfast.contract.snapshot_file import (
     HEADER_SIZE,
     JOB_OFFSET,
     JOB_SIZE,
@@ -31,6 +30,7 @@ from holdfast.snapshot_file import (
     parse_header,
     read_slot_facts,
 )
+from holdfast.rank.descriptors import map_file
 from holdfast.snapshots.layout import Layout
 
 _MADV_POPULATE_WRITE = 23

@@ -11,12 +11,18 @@ from typing import Any
 import torch
 from torch.distributed.tensor import DTensor
 
-from holdfast.loading import LoadFailed, Sizes
-from holdfast.own_state import decode
-from holdfast.placement import Placement
-from holdfast.registered import OwnState, SharedState, has_only_numbers
-from holdfast.snapshot_file import HEADER_SIZE, Entry, SlotHeader, parse_layout, parse_state
+from holdfast.contract.snapshot_file import (
+    HEADER_SIZE,
+    Entry,
+    SlotHeader,
+    parse_layout,
+    parse_state,
+)
+from holdfast.recording.placement import Placement
 from holdfast.snapshots.slot import Slot, is_whole
+from holdfast.state.loading import LoadFailed, Sizes
+from holdfast.state.own_state import decode
+from holdfast.state.registered import OwnState, SharedState, has_only_numbers
 
 _PIECE = 1 << 20
 """Read in pieces for its checksum: small enough to be still in the core's cache."""

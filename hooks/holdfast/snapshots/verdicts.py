@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-from holdfast.agreement import Agreement, BoardLost
-from holdfast.placement import Placement
-from holdfast.snapshots import keeping
-from holdfast.snapshots.keeping import Known
+from holdfast.recording.placement import Placement
+from holdfast.snapshots import retention
+from holdfast.snapshots.retention import Known
+from holdfast.state.agreement import Agreement, BoardLost
 
 _AT_ONCE = 32
 """Old questions removed at a time: after a long pause there may be thousands, and each takes a
@@ -58,7 +58,7 @@ class Verdicts:
 
     def ask(self, known: Known) -> Known:
         """Learn what has been decided."""
-        for step in keeping.undecided(known):
+        for step in retention.undecided(known):
             verdict = self._question(step).verdict()
             if verdict is not None:
                 known = self._note(known, step, verdict)
@@ -78,7 +78,7 @@ class Verdicts:
         return self._note(known, step, not self._question(step).void())
 
     def _note(self, known: Known, step: int, verdict: bool) -> Known:
-        return keeping.exists(known, step) if verdict else keeping.is_void(known, step)
+        return retention.exists(known, step) if verdict else retention.is_void(known, step)
 
     def _forget_before(self, step: int) -> list[int]:
         old = [asked for asked in self._asked if asked < step]

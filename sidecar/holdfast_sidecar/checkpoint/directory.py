@@ -8,9 +8,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from holdfast.checkpoint_files import FolderMark, claim_folder
-from holdfast.page import checkpoint_name
-from holdfast.storage import Folder, NotOurs, absolute, child, is_url, open_folder
+from holdfast.contract.checkpoint_files import FolderMark, claim_folder
+from holdfast.contract.page import checkpoint_name
+from holdfast.contract.storage import Folder, NotOurs, absolute, child, is_url, open_folder
 from holdfast_sidecar.checkpoint.ledger import (
     DAY_S,
     Kept,

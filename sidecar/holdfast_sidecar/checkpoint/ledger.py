@@ -13,10 +13,10 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from holdfast.checkpoint_files import MARK, is_own_name, mark_of, marked
-from holdfast.page import checkpoint_name
-from holdfast.permit import NotPermitted
-from holdfast.storage import (
+from holdfast.contract.checkpoint_files import MARK, is_own_name, mark_of, marked
+from holdfast.contract.page import checkpoint_name
+from holdfast.contract.permit import NotPermitted
+from holdfast.contract.storage import (
     LAST,
     Folder,
     NotOurs,

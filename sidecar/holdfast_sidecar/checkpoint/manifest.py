@@ -1,6 +1,6 @@
 """The manifest: written last beside the files, it makes a checkpoint exist.
 
-How it is sealed, and how the ranks read it, is in `holdfast.checkpoint_files`.
+How it is sealed, and how the ranks read it, is in `holdfast.contract.checkpoint_files`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from holdfast.checkpoint_files import (
+from holdfast.contract.checkpoint_files import (
     MANIFEST,
     VERDICT,
     VOID,
@@ -24,7 +24,7 @@ from holdfast.checkpoint_files import (
     open_sealed,
     seal,
 )
-from holdfast.storage import Folder
+from holdfast.contract.storage import Folder
 from holdfast_sidecar.checkpoint.worker_threads import WorkerThreads
 from holdfast_sidecar.records.checkpoint import FileFact
 from holdfast_sidecar.records.plan import Member

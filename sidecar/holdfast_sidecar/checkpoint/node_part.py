@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from holdfast.page import Identity, Reply, ReplyState
+from holdfast.contract.page import Identity, Reply, ReplyState
 from holdfast_sidecar.checkpoint.writer.client import Desk
 from holdfast_sidecar.checkpoint.writer.requests import HashFiles, Part, Question, WriteParts
 from holdfast_sidecar.records.checkpoint import CheckpointOrder, SavedPart

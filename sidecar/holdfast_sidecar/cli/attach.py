@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 import click
 
-from holdfast import environment, foreign_launch
+from holdfast.contract import environment, foreign_launch
 from holdfast_sidecar.cli.options import serving_options, settings_options
 from holdfast_sidecar.config.loading import Effective
 from holdfast_sidecar.config.paths import NAME, state_root

@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from holdfast.ending_processes import signal_handle
-from holdfast.owned import owned_file
-from holdfast.permit import NotPermitted
-from holdfast.removing import unlink
+from holdfast.contract.ending_processes import signal_handle
+from holdfast.contract.owned import owned_file
+from holdfast.contract.permit import NotPermitted
+from holdfast.contract.removing import unlink
 from holdfast_sidecar.actions import have_all_kept
 from holdfast_sidecar.cli.attach_watch import (
     ENDINGS,

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 
 import click
 
-from holdfast.owned import owned_file
-from holdfast.removing import rmdir, unlink
+from holdfast.contract.owned import owned_file
+from holdfast.contract.removing import rmdir, unlink
 from holdfast_sidecar.cli.find_job import answers, read_records
 from holdfast_sidecar.config.paths import Places, hold_shm, places
 from holdfast_sidecar.config.settings import BadInput, RedisSettings, Settings

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import click
 
-from holdfast import environment
-from holdfast import environment as names
-from holdfast.owned import owned_file
-from holdfast.removing import unlink
+from holdfast.contract import environment
+from holdfast.contract import environment as names
+from holdfast.contract.owned import owned_file
+from holdfast.contract.removing import unlink
 from holdfast_sidecar.cli.find_job import NoSuchJob
 from holdfast_sidecar.cli.grafana.api import AnnotationServer, Change, marks, plan_marks, tags_of
 from holdfast_sidecar.cli.grafana.client import open_client, parse_address

@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from holdfast import environment
+from holdfast.contract import environment
 from holdfast_sidecar.cli import slow as slow_page
 from holdfast_sidecar.cli.options import one_job, settings_options
 from holdfast_sidecar.cli.recall import (

@@ -13,8 +13,8 @@ from typing import Any
 import click
 from redis.exceptions import RedisError
 
-from holdfast import page
-from holdfast.identity import ProcessIdentity, is_alive
+from holdfast.contract import page
+from holdfast.contract.identity import ProcessIdentity, is_alive
 from holdfast_sidecar.config.loading import Effective
 from holdfast_sidecar.config.paths import NAME, find, read_own_file, shm_root, state_root
 from holdfast_sidecar.config.settings import BadInput, RedisSettings

@@ -10,7 +10,7 @@ from typing import NoReturn
 
 import click
 
-from holdfast import environment
+from holdfast.contract import environment
 from holdfast_sidecar.cli.checkpoint import follow_checkpoint
 from holdfast_sidecar.cli.find_job import FoundJob, find_job, look_twice
 from holdfast_sidecar.cli.options import settings_options

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import click
 
-from holdfast import environment
+from holdfast.contract import environment
 from holdfast_sidecar.cli.find_job import FoundJob, find_job, read_twice
 from holdfast_sidecar.cli.options import settings_options
 from holdfast_sidecar.cli.tables import BAD, DOUBTFUL, GOOD, paint, table

@@ -10,7 +10,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from holdfast import environment
+from holdfast.contract import environment
 from holdfast_sidecar.config import loading
 from holdfast_sidecar.config.settings import BadInput
 

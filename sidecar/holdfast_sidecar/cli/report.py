@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from holdfast import environment
+from holdfast.contract import environment
 from holdfast_sidecar.cli import report_pages
 from holdfast_sidecar.cli.options import one_job, settings_options
 from holdfast_sidecar.cli.recall import Recalled, recall_performance

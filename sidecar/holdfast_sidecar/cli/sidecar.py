@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.owned import owned_file
-from holdfast.removing import unlink
+from holdfast.contract.owned import owned_file
+from holdfast.contract.removing import unlink
 from holdfast_sidecar.cli.options import serving_options, settings_options
 from holdfast_sidecar.config.loading import Effective
 from holdfast_sidecar.config.settings import BadInput, Settings

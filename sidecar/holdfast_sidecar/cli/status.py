@@ -11,7 +11,7 @@ from typing import NoReturn
 
 import click
 
-from holdfast import environment
+from holdfast.contract import environment
 from holdfast_sidecar.cli import find_job as store_away
 from holdfast_sidecar.cli.find_job import addresses_here, find_job, read_twice
 from holdfast_sidecar.cli.options import settings_options

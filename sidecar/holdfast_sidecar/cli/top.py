@@ -13,7 +13,7 @@ from pathlib import Path
 
 import click
 
-from holdfast import environment
+from holdfast.contract import environment
 from holdfast_sidecar.cli import find_job as sidecar_addresses
 from holdfast_sidecar.cli import find_job as store_away
 from holdfast_sidecar.cli.find_job import FoundJob, NoSuchJob, find_job

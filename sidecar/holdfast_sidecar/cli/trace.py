@@ -15,9 +15,9 @@ from pathlib import Path
 
 import click
 
-from holdfast import environment
-from holdfast.owned import owned_file
-from holdfast.removing import unlink
+from holdfast.contract import environment
+from holdfast.contract.owned import owned_file
+from holdfast.contract.removing import unlink
 from holdfast_sidecar.cli.find_job import find_job
 from holdfast_sidecar.cli.options import settings_options
 from holdfast_sidecar.cli.requests import (

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from holdfast import environment as names
+from holdfast.contract import environment as names
 from holdfast_sidecar.config import timeouts
 from holdfast_sidecar.config.paths import expand, personal_directory
 from holdfast_sidecar.config.settings import BadInput, Settings

@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from holdfast.own_directory import SHM_PARTS, NotPrivate, is_own_file, open_private
-from holdfast.owned import owned_file, remove_own, stored_owner
-from holdfast.page import TRACES
-from holdfast.removing import rmdir
+from holdfast.contract.own_directory import SHM_PARTS, NotPrivate, is_own_file, open_private
+from holdfast.contract.owned import owned_file, remove_own, stored_owner
+from holdfast.contract.page import TRACES
+from holdfast.contract.removing import rmdir
 from holdfast_sidecar.config.settings import BadInput, PathSettings
 
 log = logging.getLogger(__name__)
@@ -268,7 +268,7 @@ def find(root: Path, pattern: str) -> list[Path]:
 
 # A job's directories on this node, opened so that they can be nobody else's.
 #
-# How that is made sure of is in `holdfast.own_directory`; here it is one line for people.
+# How that is made sure of is in `holdfast.contract.own_directory`; here it is one line for people.
 
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 TAKES_NOTHING = FULL | {errno.EROFS}

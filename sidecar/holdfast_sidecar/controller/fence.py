@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from holdfast.own_directory import make_closed
+from holdfast.contract.own_directory import make_closed
 from holdfast_sidecar.linux.threads import NONE_LEFT, start_thread
 from holdfast_sidecar.store.protocol import Section, View
 

@@ -17,9 +17,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import IO
 
-from holdfast import environment
-from holdfast.ending_processes import signal_group
-from holdfast.permit import own_group
+from holdfast.contract import environment
+from holdfast.contract.ending_processes import signal_group
+from holdfast.contract.permit import own_group
 from holdfast_sidecar.config import timeouts
 from holdfast_sidecar.config.settings import NodesSettings
 from holdfast_sidecar.ranks.ending import ActionRunner

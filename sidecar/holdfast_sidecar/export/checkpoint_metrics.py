@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
-from holdfast.page import Word
+from holdfast.contract.page import Word
 from holdfast_sidecar.checkpoint.replication.fetch import PeerCounts
 from holdfast_sidecar.controller.checkpointing import OUTCOMES, TRIGGERS
 from holdfast_sidecar.export.state import Picture

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from holdfast.own_directory import make_closed
+from holdfast.contract.own_directory import make_closed
 from holdfast_sidecar.config.paths import JOB_RECORD, Places, find
 from holdfast_sidecar.performance.summary import in_brief, losses_of, summed
 from holdfast_sidecar.policy.requeue import going_on

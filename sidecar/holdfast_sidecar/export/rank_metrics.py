@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 
-from holdfast.page import ReplyState, Word
+from holdfast.contract.page import ReplyState, Word
 from holdfast_sidecar.export.sidecar_metrics import draw_energy
 from holdfast_sidecar.export.state import Picture
 from holdfast_sidecar.performance.stragglers.groups import UNDEFINED

@@ -12,7 +12,7 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
-from holdfast.own_directory import make_closed
+from holdfast.contract.own_directory import make_closed
 from holdfast_sidecar.config.addresses import stays_within
 from holdfast_sidecar.export.exposition import draw, expose, while_leading, without_former_ranks
 from holdfast_sidecar.export.http_server import JSON, Answer, Listener, Request, Route, Server

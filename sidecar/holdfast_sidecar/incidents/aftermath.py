@@ -18,7 +18,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from holdfast.own_directory import make_closed
+from holdfast.contract.own_directory import make_closed
 from holdfast_sidecar.components.machine import MachineReading
 from holdfast_sidecar.config.paths import Places
 from holdfast_sidecar.config.redaction import Redaction

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from holdfast import page
+from holdfast.contract import page
 from holdfast_sidecar import __version__
 from holdfast_sidecar.components.machine import MachineReading
 from holdfast_sidecar.config.paths import NAME, Places

@@ -20,8 +20,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from holdfast import page
-from holdfast.own_directory import make_closed
+from holdfast.contract import page
+from holdfast.contract.own_directory import make_closed
 from holdfast_sidecar.config.paths import TAKES_NOTHING, Places
 from holdfast_sidecar.config.redaction import Redaction
 from holdfast_sidecar.config.settings import EvidenceSettings

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
-from holdfast.page import END_SIGNAL
+from holdfast.contract.page import END_SIGNAL
 from holdfast_sidecar.policy.blame import (
     OF_A_MISMATCH,
     OF_A_PEER,

@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from holdfast.own_directory import make_closed
-from holdfast.owned import owned_file
-from holdfast.removing import rmtree, unlink
+from holdfast.contract.own_directory import make_closed
+from holdfast.contract.owned import owned_file
+from holdfast.contract.removing import rmtree, unlink
 from holdfast_sidecar.config.paths import NAME, Places, find
 from holdfast_sidecar.config.settings import EvidenceSettings
 from holdfast_sidecar.incidents.aftermath import archive_of

@@ -15,7 +15,9 @@ from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
 
-from holdfast import attachment, environment, switches
+from holdfast import switches
+from holdfast.contract import environment
+from holdfast.rank import attachment
 from holdfast_sidecar.launcher.last_line import say
 from holdfast_sidecar.launcher.pid1 import stand_aside
 

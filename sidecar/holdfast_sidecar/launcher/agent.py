@@ -22,7 +22,7 @@ from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElas
 from torch.distributed.elastic.multiprocessing import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 
-from holdfast.page import Flag, page_name, uses_gloo_alone
+from holdfast.contract.page import Flag, page_name, uses_gloo_alone
 from holdfast_sidecar.config.redaction import Redaction, secrets_among
 from holdfast_sidecar.launcher.arguments import GRACE_S, supported
 from holdfast_sidecar.launcher.console import CheckpointNews, PauseNews, SlownessNews

@@ -25,9 +25,9 @@ from torch.distributed.elastic.multiprocessing import Std
 from torch.distributed.launcher.api import LaunchConfig
 from torch.distributed.run import config_from_args, determine_local_world_size, get_args_parser
 
-from holdfast.owned import owned_file
-from holdfast.permit import NotPermitted
-from holdfast.removing import rmtree
+from holdfast.contract.owned import owned_file
+from holdfast.contract.permit import NotPermitted
+from holdfast.contract.removing import rmtree
 from holdfast_sidecar.config.loading import read_value
 from holdfast_sidecar.config.settings import BadInput, PolicySettings
 from holdfast_sidecar.launcher.rank_process import run_path

@@ -13,8 +13,8 @@ import re
 import time
 from dataclasses import dataclass
 
-from holdfast.own_directory import find_own, open_own_part
-from holdfast.owned import remove_own
+from holdfast.contract.own_directory import find_own, open_own_part
+from holdfast.contract.owned import remove_own
 from holdfast_sidecar.config.paths import JOB_RECORD, NAME, shm_root, state_root
 from holdfast_sidecar.config.settings import BadInput, PathSettings
 from holdfast_sidecar.export.job_record import JobRecord

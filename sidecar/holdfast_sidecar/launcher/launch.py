@@ -25,8 +25,8 @@ from torch.distributed.elastic.rendezvous.registry import get_rendezvous_handler
 from torch.distributed.launcher.api import LaunchConfig
 from torch.distributed.run import parse_min_max_nnodes
 
-from holdfast import environment as names
-from holdfast.attachment import python_path
+from holdfast.contract import environment
+from holdfast.contract.environment import python_path
 from holdfast_sidecar.checkpoint.ledger import other_owners, untouched_here
 from holdfast_sidecar.config import loading
 from holdfast_sidecar.config.addresses import exposure
@@ -215,7 +215,7 @@ def name_job(arguments: Arguments, is_alone: bool, is_several: bool, checkpoint_
     if not launch and is_several:
         raise BadInput(
             "several nodes on a shared Redis need a name that no other launch has: give --job NAME "
-            f"on each of them, or {names.LAUNCH_ID} in their environment"
+            f"on each of them, or {environment.LAUNCH_ID} in their environment"
         )
     if not launch and checkpoint_dir:
         here = f"{user_name()}@{socket.gethostname()}:{checkpoint_dir}"

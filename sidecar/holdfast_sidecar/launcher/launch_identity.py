@@ -11,7 +11,7 @@ import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
-from holdfast import environment as names
+from holdfast.contract import environment as names
 from holdfast_sidecar.config.paths import user_name
 from holdfast_sidecar.config.settings import Settings
 from holdfast_sidecar.records.reports import OF_USER, AgentReport

@@ -16,11 +16,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from holdfast.own_directory import NotPrivate, make_closed, open_own_part, open_private
-from holdfast.owned import owned_file, remove_own
-from holdfast.page import DEVICES_SUFFIX, GROUPS_SUFFIX, LAYOUT_SUFFIX, SOCKET_SUFFIX
-from holdfast.removing import rmdir, unlink
-from holdfast.snapshot_file import COPIES_DIRECTORY, OWN_DIRECTORY
+from holdfast.contract.own_directory import NotPrivate, make_closed, open_own_part, open_private
+from holdfast.contract.owned import owned_file, remove_own
+from holdfast.contract.page import DEVICES_SUFFIX, GROUPS_SUFFIX, LAYOUT_SUFFIX, SOCKET_SUFFIX
+from holdfast.contract.removing import rmdir, unlink
+from holdfast.contract.snapshot_file import COPIES_DIRECTORY, OWN_DIRECTORY
 from holdfast_sidecar.config.paths import (
     LONGEST_NAME,
     NAME,

@@ -10,8 +10,8 @@ import os
 import signal
 import time
 
-from holdfast.ending_processes import signal_child
-from holdfast.permit import own_child
+from holdfast.contract.ending_processes import signal_child
+from holdfast.contract.permit import own_child
 
 PASSED_ON = frozenset(
     {

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 
-from holdfast.environment import LAUNCH_ID
+from holdfast.contract.environment import LAUNCH_ID
 from holdfast_sidecar.config.settings import GateSettings
 from holdfast_sidecar.controller.fence import Stopwatch
 from holdfast_sidecar.launcher.launch_identity import differing_parts

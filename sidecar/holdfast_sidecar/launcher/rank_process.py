@@ -24,9 +24,9 @@ from torch.distributed.elastic.multiprocessing.api import MultiprocessContext
 from torch.distributed.elastic.multiprocessing.subprocess_handler import SubprocessHandler
 from torch.distributed.run import run_script_path
 
-from holdfast import attachment
-from holdfast import environment as names
-from holdfast.identity import read_status
+from holdfast.contract import environment as names
+from holdfast.contract.identity import read_status
+from holdfast.rank import attachment
 from holdfast_sidecar.config.paths import Places
 from holdfast_sidecar.config.settings import BadInput, CheckpointSettings, SnapshotSettings
 from holdfast_sidecar.launcher.rank_state import read_exit_code

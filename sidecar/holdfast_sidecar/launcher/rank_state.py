@@ -10,7 +10,7 @@ from pathlib import Path
 
 from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 
-from holdfast import page
+from holdfast.contract import page
 from holdfast_sidecar.config.redaction import Redaction
 from holdfast_sidecar.policy.blame import describe, find_culprit
 from holdfast_sidecar.policy.budget import ENDED_BY_US, EXIT_REQUEUE

@@ -17,10 +17,10 @@ from types import FrameType
 
 from torch.distributed.elastic.multiprocessing import SignalException
 
-from holdfast import ending_processes
-from holdfast.identity import read_status
-from holdfast.page import END_SIGNAL
-from holdfast.permit import own_child, own_group, own_session
+from holdfast.contract import ending_processes
+from holdfast.contract.identity import read_status
+from holdfast.contract.page import END_SIGNAL
+from holdfast.contract.permit import own_child, own_group, own_session
 from holdfast_sidecar.config.settings import BadInput
 from holdfast_sidecar.launcher.rank_state import read_exit_code
 from holdfast_sidecar.linux.process import is_tracker, sessions_of, wait_for_trackers

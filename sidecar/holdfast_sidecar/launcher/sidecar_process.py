@@ -26,13 +26,13 @@ from typing import BinaryIO
 from urllib.parse import urlsplit
 
 import holdfast_sidecar
-from holdfast import environment as names
-from holdfast.ending_processes import signal_child
-from holdfast.identity import ProcessIdentity, is_alive
-from holdfast.own_directory import make_closed
-from holdfast.owned import owned_file
-from holdfast.permit import own_child
-from holdfast.removing import rmdir, unlink
+from holdfast.contract import environment
+from holdfast.contract.ending_processes import signal_child
+from holdfast.contract.identity import ProcessIdentity, is_alive
+from holdfast.contract.own_directory import make_closed
+from holdfast.contract.owned import owned_file
+from holdfast.contract.permit import own_child
+from holdfast.contract.removing import rmdir, unlink
 from holdfast_sidecar.config.addresses import SCHEMES, without_password
 from holdfast_sidecar.config.paths import Places
 from holdfast_sidecar.config.settings import BadInput, RedisSettings
@@ -110,7 +110,7 @@ def start_own(settings: RedisSettings, where: Places) -> JobServer:
 
     Where the state's disk takes nothing, its few files lie in the node's shared memory.
     """
-    for name in names.NEVER_FOR_RANKS:
+    for name in environment.NEVER_FOR_RANKS:
         # The password that waits there is for another server.
         os.environ.pop(name, None)
     try:

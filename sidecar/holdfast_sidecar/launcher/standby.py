@@ -24,13 +24,13 @@ from typing import Any
 
 from torch.distributed.elastic.utils import macros
 
-from holdfast import environment as names
-from holdfast.ending_processes import signal_child
-from holdfast.own_directory import make_closed
-from holdfast.owned import owned_file
-from holdfast.page import Flag
-from holdfast.permit import own_child
-from holdfast.removing import unlink
+from holdfast.contract import environment as names
+from holdfast.contract.ending_processes import signal_child
+from holdfast.contract.own_directory import make_closed
+from holdfast.contract.owned import owned_file
+from holdfast.contract.page import Flag
+from holdfast.contract.permit import own_child
+from holdfast.contract.removing import unlink
 from holdfast_sidecar.components.host.cpu import parse_idle_s, read_cpu_limit
 from holdfast_sidecar.launcher import handover
 from holdfast_sidecar.launcher.plan_watch import PlanWatch

@@ -17,8 +17,8 @@ from argparse import Namespace
 from torch.distributed.elastic.rendezvous import RendezvousParameters
 from torch.distributed.run import determine_local_world_size, get_args_parser
 
-from holdfast import environment as names
-from holdfast.attachment import python_path
+from holdfast.contract import environment
+from holdfast.contract.environment import python_path
 from holdfast_sidecar.config import loading
 from holdfast_sidecar.config.settings import BadInput
 from holdfast_sidecar.launcher import ownership, sidecar_process
@@ -91,7 +91,7 @@ def leave_for_ranks(assignment: Assignment, context: RankContext) -> None:
     """torchrun's ranks inherit this process's environment: put there what they shall find."""
     attempt = context_for(context, assignment.plan)
     ownership.make_if_possible(attempt.places.evidence(attempt.attempt))
-    for name in names.NEVER_FOR_RANKS:
+    for name in environment.NEVER_FOR_RANKS:
         os.environ.pop(name, None)  # our stores hold what they need of it
     os.environ.setdefault(SHARED_STORE_OFF, "1")
     os.environ.update(holdfast_environment(attempt, os.environ.get("PYTHONPATH", "")))

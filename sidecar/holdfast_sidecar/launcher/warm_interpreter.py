@@ -60,7 +60,7 @@ def become(given: Handover, streams: list[int]) -> None:
     os.environ.update(given.set)
     os.chdir(given.directory)
     restore_priority(given.priority)
-    from holdfast import attachment
+    from holdfast.rank import attachment
 
     attachment.arm()
 

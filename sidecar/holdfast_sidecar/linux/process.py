@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from holdfast.identity import ProcessStatus, parse_stat, read_status
+from holdfast.contract.identity import ProcessStatus, parse_stat, read_status
 from holdfast_sidecar.linux.files import read_if_any, read_text
 from holdfast_sidecar.linux.sockets import read_peer
 from holdfast_sidecar.linux.syscalls import (

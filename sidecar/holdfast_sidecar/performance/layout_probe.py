@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from holdfast import page
+from holdfast.contract import page
 from holdfast_sidecar.linux.files import read_if_any
 from holdfast_sidecar.performance.stragglers.placement import spell_groups, spell_layout
 from holdfast_sidecar.ranks.page import RankPage

@@ -16,9 +16,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from holdfast.ending_processes import signal_child
-from holdfast.owned import owned_file
-from holdfast.page import (
+from holdfast.contract.ending_processes import signal_child
+from holdfast.contract.owned import owned_file
+from holdfast.contract.page import (
     TRACED_PARTS,
     OrderKind,
     ReplyState,
@@ -26,8 +26,8 @@ from holdfast.page import (
     trace_facts_name,
     trace_name,
 )
-from holdfast.permit import own_child
-from holdfast.removing import rmtree
+from holdfast.contract.permit import own_child
+from holdfast.contract.removing import rmtree
 from holdfast_sidecar.config.paths import NAME, Places
 from holdfast_sidecar.ranks.page import RankPage
 from holdfast_sidecar.records.checkpoint import OperatorTime, TracedPart, TracedRank, TraceOrder

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
 
-from holdfast.permit import Handle, Licence, NotPermitted, Permit
+from holdfast.contract.permit import Handle, Licence, NotPermitted, Permit
 from holdfast_sidecar.config.settings import PolicySettings
 from holdfast_sidecar.policy.checkpoint_choice import is_about_numbers
 from holdfast_sidecar.policy.hardware import OF_HARDWARE

@@ -10,7 +10,7 @@ import dataclasses
 import math
 from collections.abc import Collection, Iterable
 
-from holdfast.page import Phase
+from holdfast.contract.page import Phase
 from holdfast_sidecar.config.settings import StallSettings
 from holdfast_sidecar.ranks.collectives import Arrival, Cause
 from holdfast_sidecar.ranks.deadlock import judge_late, rests_on_nccl, stand

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from holdfast.page import END_SIGNAL, Flag, Word
+from holdfast.contract.page import END_SIGNAL, Flag, Word
 from holdfast_sidecar.config.settings import NumbersSettings
 from holdfast_sidecar.linux.syscalls import Where
 from holdfast_sidecar.ranks.history import Child, Scrutiny

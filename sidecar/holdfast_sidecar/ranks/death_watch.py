@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from holdfast import environment
-from holdfast.ending_processes import signal_child
-from holdfast.page import DEATH_OFFSET, Word
-from holdfast.permit import own_child
+from holdfast.contract import environment
+from holdfast.contract.ending_processes import signal_child
+from holdfast.contract.page import DEATH_OFFSET, Word
+from holdfast.contract.permit import own_child
 from holdfast_sidecar.linux.threads import start_thread
 from holdfast_sidecar.ranks.observation import RankLook
 from holdfast_sidecar.ranks.page import Pages, RankPage

@@ -12,12 +12,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from holdfast.ending_processes import signal_handle
-from holdfast.identity import ProcessIdentity, ProcessStatus, read_status
-from holdfast.own_directory import NotPrivate, open_node
-from holdfast.page import END_SIGNAL, Ending, Flag, Word, parse_words
-from holdfast.permit import Handle, Licence, NotPermitted, Permit
-from holdfast.snapshot_file import COPIES_DIRECTORY, OWN_DIRECTORY, open_slot_file
+from holdfast.contract.ending_processes import signal_handle
+from holdfast.contract.identity import ProcessIdentity, ProcessStatus, read_status
+from holdfast.contract.own_directory import NotPrivate, open_node
+from holdfast.contract.page import END_SIGNAL, Ending, Flag, Word, parse_words
+from holdfast.contract.permit import Handle, Licence, NotPermitted, Permit
+from holdfast.contract.snapshot_file import COPIES_DIRECTORY, OWN_DIRECTORY, open_slot_file
 from holdfast_sidecar.config.paths import remove_node
 from holdfast_sidecar.linux.process import is_tracker, wait_for_trackers
 from holdfast_sidecar.ranks.observation import RankHistory

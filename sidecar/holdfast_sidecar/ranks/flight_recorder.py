@@ -20,8 +20,8 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
-from holdfast import page
-from holdfast.page import Phase, Word
+from holdfast.contract import page
+from holdfast.contract.page import Phase, Word
 from holdfast_sidecar.linux.threads import start_thread
 from holdfast_sidecar.ranks.observation import RankHistory
 from holdfast_sidecar.ranks.page import RankPage

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
 
-from holdfast.page import Record, RecordFlag
+from holdfast.contract.page import Record, RecordFlag
 from holdfast_sidecar.config.settings import NumbersSettings
 from holdfast_sidecar.linux.syscalls import Wait, Where
 

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from holdfast.identity import parse_stat
-from holdfast.page import Word
+from holdfast.contract.identity import parse_stat
+from holdfast.contract.page import Word
 from holdfast_sidecar.linux.files import read_if_any
 from holdfast_sidecar.linux.process import (
     MOST_CHILDREN,

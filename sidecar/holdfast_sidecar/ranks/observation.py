@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import Any
 
-from holdfast.identity import ProcessIdentity
-from holdfast.page import (
+from holdfast.contract.identity import ProcessIdentity
+from holdfast.contract.page import (
     GROUPS_TIMED,
     Ending,
     Flag,

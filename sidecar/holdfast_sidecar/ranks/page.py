@@ -18,10 +18,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from holdfast import page
-from holdfast.identity import read_identity
-from holdfast.own_directory import is_own_file, open_node
-from holdfast.page import Order, OrderKind, ReplyState, parse_reply
+from holdfast.contract import page
+from holdfast.contract.identity import read_identity
+from holdfast.contract.own_directory import is_own_file, open_node
+from holdfast.contract.page import Order, OrderKind, ReplyState, parse_reply
 from holdfast_sidecar.records.checkpoint import (
     CheckpointOrder,
     PeerOrder,

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from holdfast import page
-from holdfast.identity import ProcessStatus, parse_stat
-from holdfast.page import GROUPS_TIMED, Ending, Flag, Word, bits_float, uses_gloo_alone
+from holdfast.contract import page
+from holdfast.contract.identity import ProcessStatus, parse_stat
+from holdfast.contract.page import GROUPS_TIMED, Ending, Flag, Word, bits_float, uses_gloo_alone
 from holdfast_sidecar.config.redaction import redact
 from holdfast_sidecar.config.settings import Settings
 from holdfast_sidecar.linux.files import read_text

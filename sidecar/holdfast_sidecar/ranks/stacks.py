@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from holdfast import page
-from holdfast.ending_processes import signal_child, signal_handle
-from holdfast.identity import parse_stat
-from holdfast.owned import owned_file
-from holdfast.permit import Handle, Licence, NotPermitted, Permit, own_child
-from holdfast.removing import unlink
+from holdfast.contract import page
+from holdfast.contract.ending_processes import signal_child, signal_handle
+from holdfast.contract.identity import parse_stat
+from holdfast.contract.owned import owned_file
+from holdfast.contract.permit import Handle, Licence, NotPermitted, Permit, own_child
+from holdfast.contract.removing import unlink
 from holdfast_sidecar.linux.files import read_if_any
 from holdfast_sidecar.ranks.page import RankPage
 

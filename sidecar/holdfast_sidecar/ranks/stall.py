@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from holdfast.page import Phase, Word
+from holdfast.contract.page import Phase, Word
 from holdfast_sidecar.config.settings import StallSettings
 from holdfast_sidecar.linux.syscalls import Where
 from holdfast_sidecar.ranks.checks import LoaderState, judge_loader

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from holdfast import environment
-from holdfast.foreign_launch import find_seat, is_launcher
-from holdfast.identity import ProcessStatus, parse_stat
+from holdfast.contract import environment
+from holdfast.contract.foreign_launch import find_seat, is_launcher
+from holdfast.contract.identity import ProcessStatus, parse_stat
 from holdfast_sidecar.linux.sockets import read_unread_bytes
 from holdfast_sidecar.records.clock import Moment
 from holdfast_sidecar.records.findings import Finding, Kind

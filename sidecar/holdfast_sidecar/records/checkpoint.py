@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from holdfast.page import checkpoint_name
+from holdfast.contract.page import checkpoint_name
 
 ATTEMPT_ENDED = "the attempt ended"
 """Why an order is void whose ranks went before they came to its step."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
-from holdfast.page import GROUPS_TIMED
+from holdfast.contract.page import GROUPS_TIMED
 
 
 def parse_groups(told: list[str]) -> tuple[Group | None, ...]:

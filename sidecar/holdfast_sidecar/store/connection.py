@@ -21,7 +21,7 @@ from redis.exceptions import (
 from redis.retry import Retry
 from redis.sentinel import MasterNotFoundError, Sentinel
 
-from holdfast import environment as names
+from holdfast.contract import environment as names
 from holdfast_sidecar.config.addresses import Address, describe, parse_address
 from holdfast_sidecar.config.settings import BadInput, RedisSettings
 from holdfast_sidecar.store.account import Turn

@@ -27,11 +27,11 @@ from urllib.parse import quote
 import redis
 from redis.exceptions import RedisError
 
-from holdfast.ending_processes import signal_child
-from holdfast.own_directory import NotPrivate, open_private
-from holdfast.owned import owned_file
-from holdfast.permit import own_child
-from holdfast.removing import rmdir, unlink
+from holdfast.contract.ending_processes import signal_child
+from holdfast.contract.own_directory import NotPrivate, open_private
+from holdfast.contract.owned import owned_file
+from holdfast.contract.permit import own_child
+from holdfast.contract.removing import rmdir, unlink
 from holdfast_sidecar.config.paths import TAKES_NOTHING
 from holdfast_sidecar.config.settings import BadInput, RedisSettings
 from holdfast_sidecar.linux.process import die_with

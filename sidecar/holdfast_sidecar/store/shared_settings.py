@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from holdfast import environment as names
+from holdfast.contract import environment
 from holdfast_sidecar.config.settings import BadInput
 from holdfast_sidecar.records.codec import decode
 from holdfast_sidecar.records.plan import TERMINAL, Plan
@@ -78,7 +78,7 @@ def check_settings_shared(
                 f"job {job!r} is running with other settings "
                 f"({differences(held.settings, fingerprint)}): choose another --job, "
                 f"end that one first (holdfast stop --job {job}), or give each launch "
-                f"a {names.LAUNCH_ID} of its own where the name is not yours to choose"
+                f"a {environment.LAUNCH_ID} of its own where the name is not yours to choose"
             )
         view = store.read(READ)
         if claim_of(view) == held and replaces(store, held, fingerprint, newest_end(view)):

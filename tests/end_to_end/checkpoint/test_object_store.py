@@ -8,7 +8,7 @@ import pytest
 from tests.end_to_end.faults.job import CLOSE_ORDERS, Job, new_job
 from tests.object_store import BUCKET, ObjectStore
 
-from holdfast.storage import child, list_children, open_folder
+from holdfast.contract.storage import child, list_children, open_folder
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(240)]
 

@@ -17,7 +17,7 @@ import pytest
 from tests.end_to_end.faults.job import CLOSE_ORDERS, Job, await_exit
 from tests.end_to_end.faults.result import assert_same, run_undisturbed
 
-from holdfast.page import Word, parse_words
+from holdfast.contract.page import Word, parse_words
 from holdfast_sidecar.config.paths import find
 from holdfast_sidecar.ranks.page import open_page
 from holdfast_sidecar.records.checkpoint import SnapshotReport

@@ -17,7 +17,7 @@ import psutil
 from tests.end_to_end.launcher import PATIENCE_S, Launcher, await_that, surroundings
 from tests.servers import Server
 
-from holdfast.page import Word, parse_words
+from holdfast.contract.page import Word, parse_words
 from holdfast_sidecar.config.paths import find
 from holdfast_sidecar.ranks.page import open_page
 from holdfast_sidecar.records.codec import decode

@@ -15,7 +15,7 @@ from tests.end_to_end.faults.job import CLOSE_ORDERS, SOAK_SEEDS, Job
 from tests.end_to_end.faults.result import Result, assert_same, run_undisturbed
 from tests.servers import Server
 
-from holdfast.page import Phase, Word, parse_words
+from holdfast.contract.page import Phase, Word, parse_words
 from holdfast_sidecar.config.paths import find
 from holdfast_sidecar.ranks.page import open_page
 

@@ -21,7 +21,7 @@ from tests.end_to_end.faults.job import BRISK, TRAINING, Job, Rank, new_job
 from tests.end_to_end.launcher import Launcher
 from tests.two_networks import INTERFACE, TwoNetworks, two_networks
 
-from holdfast.page import Word, parse_words
+from holdfast.contract.page import Word, parse_words
 from holdfast_sidecar.config.paths import find
 from holdfast_sidecar.controller.fence import read_fence
 from holdfast_sidecar.ranks.page import open_page

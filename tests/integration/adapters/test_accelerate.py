@@ -14,9 +14,9 @@ from accelerate.utils import ProjectConfiguration
 from tests.integration.adapters.watched import Watched
 
 from holdfast.adapters import accelerate as adapter
+from holdfast.contract.page import OrderKind, Word
 from holdfast.job import attach
-from holdfast.loading import LoadFailed
-from holdfast.page import OrderKind, Word
+from holdfast.state.loading import LoadFailed
 
 pytestmark = pytest.mark.torch
 

@@ -19,10 +19,10 @@ from lightning.fabric.plugins import TorchCheckpointIO
 from lightning.pytorch.plugins.io import AsyncCheckpointIO
 from tests.integration.adapters.watched import Watched
 
-from holdfast import page
 from holdfast.adapters import lightning as adapter
-from holdfast.loading import LoadFailed
-from holdfast.page import OrderKind
+from holdfast.contract import page
+from holdfast.contract.page import OrderKind
+from holdfast.state.loading import LoadFailed
 
 pytestmark = pytest.mark.torch
 

@@ -13,8 +13,8 @@ from tests.integration.adapters.watched import Watched
 from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
 
 from holdfast.adapters import transformers as adapter
-from holdfast.page import OrderKind
-from holdfast.registered import CannotRegister
+from holdfast.contract.page import OrderKind
+from holdfast.state.registered import CannotRegister
 
 pytestmark = pytest.mark.torch
 

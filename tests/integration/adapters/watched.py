@@ -7,9 +7,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from holdfast import page
-from holdfast.page import Order, OrderKind
-from holdfast.recorder import Recorder
+from holdfast.contract import page
+from holdfast.contract.page import Order, OrderKind
+from holdfast.recording.recorder import Recorder
 
 
 class Watched:

@@ -14,7 +14,7 @@ from typing import Any
 
 from torch.distributed import TCPStore
 
-from holdfast.page import Identity, Reply
+from holdfast.contract.page import Identity, Reply
 from holdfast_sidecar.checkpoint.directory import CheckpointDirectory
 from holdfast_sidecar.checkpoint.writer.requests import HashFiles, Part
 from holdfast_sidecar.checkpoint.writer.service import Answering

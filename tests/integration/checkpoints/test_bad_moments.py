@@ -7,8 +7,8 @@ import shutil
 import pytest
 from tests.integration.checkpoints.ranks import directory, seal
 
-from holdfast.page import checkpoint_name
-from holdfast.storage import LocalFolder
+from holdfast.contract.page import checkpoint_name
+from holdfast.contract.storage import LocalFolder
 from holdfast_sidecar.checkpoint.manifest import read_manifest, write_manifest
 
 pytestmark = pytest.mark.torch

@@ -3,7 +3,7 @@
 import pytest
 from tests.integration.checkpoints.ranks import directory, hash_part, plan, seal
 
-from holdfast.page import Flag, checkpoint_name
+from holdfast.contract.page import Flag, checkpoint_name
 from holdfast_sidecar.records.checkpoint import CheckpointOrder
 
 pytestmark = pytest.mark.torch

@@ -6,8 +6,8 @@ import pytest
 from tests.integration.checkpoints.ranks import JOB
 from tests.unit.three_lines.slots import make_slot, sealed_steps
 
-from holdfast.resuming import Candidate
-from holdfast.snapshot_file import OWN_DIRECTORY
+from holdfast.contract.snapshot_file import OWN_DIRECTORY
+from holdfast.state.resuming import Candidate
 
 pytestmark = pytest.mark.torch
 
@@ -156,7 +156,7 @@ def test_a_torn_slot_a_foreign_one_and_none_at_all_are_not_gone_on_from(node):
 
 
 def _header(path):
-    from holdfast.snapshot_file import parse_header
+    from holdfast.contract.snapshot_file import parse_header
 
     return parse_header(path.read_bytes())
 

@@ -24,13 +24,15 @@ from torch.utils.data import (
     get_worker_info,
 )
 
-from holdfast import page, process, saving
+from holdfast.contract import page
+from holdfast.contract.storage import LocalFolder
 from holdfast.job import attach
-from holdfast.recorder import Recorder
+from holdfast.rank import process
+from holdfast.recording.recorder import Recorder
 from holdfast.snapshots import copying
 from holdfast.snapshots.slot import Writing
 from holdfast.snapshots.verdicts import Verdicts
-from holdfast.storage import LocalFolder
+from holdfast.state import saving
 
 SAMPLES = 48
 

@@ -4,7 +4,7 @@ import os
 
 from tests.unit.pretend_pages import NOBODY, set_word, write_page
 
-from holdfast.page import Ending, Word
+from holdfast.contract.page import Ending, Word
 from holdfast_sidecar.records.checkpoint import LedgerEntry
 from holdfast_sidecar.records.findings import Finding, Kind
 from holdfast_sidecar.records.plan import Incident

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from tests.servers import Server, free_port, plain_on_port, plain_on_socket
 
-from holdfast import environment as names
+from holdfast.contract import environment as names
 from holdfast_sidecar.config.addresses import without_password
 from holdfast_sidecar.config.settings import BadInput, RedisSettings
 from holdfast_sidecar.store.connection import check_server, connect, open_store

@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 from tests.integration.hooks.warm_ranks import Nursery, WarmRank
 
-from holdfast import attachment, environment, page
-from holdfast.page import Ending, Word
+from holdfast.contract import environment, page
+from holdfast.contract.page import Ending, Word
+from holdfast.rank import attachment
 
 TIMEOUT_S = 100
 """For a machine on which everything else runs as well: most scripts take seconds."""
@@ -120,7 +121,7 @@ class Stage:
         path = self.folder / "stub"
         path.mkdir(exist_ok=True)
         (path / "torch.py").write_text("")
-        return os.pathsep.join([attachment.python_path(), str(path)])
+        return os.pathsep.join([environment.python_path(), str(path)])
 
     def wait_until(self, condition: Callable[[], bool]) -> None:
         """Look again until the condition holds."""

@@ -29,7 +29,7 @@ def become(request):
     os.environ.update(request["environment"])
     os.chdir(request["directory"])
     sys.path[0] = request["directory"]
-    from holdfast import attachment
+    from holdfast.rank import attachment
 
     attachment.arm()
 

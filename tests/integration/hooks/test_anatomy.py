@@ -6,7 +6,7 @@ import statistics
 
 import pytest
 
-from holdfast.page import Record, RecordFlag, Word
+from holdfast.contract.page import Record, RecordFlag, Word
 
 pytestmark = pytest.mark.torch
 

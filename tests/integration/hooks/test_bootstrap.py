@@ -7,8 +7,8 @@ import shutil
 
 import pytest
 
-from holdfast import attachment, page
-from holdfast.page import Ending, Flag, Word
+from holdfast.contract import environment, page
+from holdfast.contract.page import Ending, Flag, Word
 
 
 def path(stage, name: str, file: str, text: str) -> str:
@@ -33,16 +33,16 @@ def test_the_users_own_sitecustomize_still_runs_and_goes_by_its_name(stage) -> N
 def test_two_paths_to_the_hooks_install_them_once(stage, is_a_copy: bool) -> None:
     other = stage.folder / "other"
     if is_a_copy:
-        shutil.copytree(attachment.python_path(), other)
+        shutil.copytree(environment.python_path(), other)
     else:
-        other.symlink_to(attachment.python_path())
+        other.symlink_to(environment.python_path())
     script = """
     from torch.optim import optimizer as hooks
     import torch
     print(len(hooks._global_optimizer_pre_hooks))
     print("holdfast" in torch.autograd.backward.__wrapped__.__code__.co_filename)
     """
-    env = stage.environment(PYTHONPATH=os.pathsep.join([attachment.python_path(), str(other)]))
+    env = stage.environment(PYTHONPATH=os.pathsep.join([environment.python_path(), str(other)]))
     ended = stage.run(script, env)
     assert (ended.code, ended.out, ended.err) == (0, "1\nFalse\n", "")
 
@@ -58,7 +58,7 @@ def test_a_broken_sitecustomize_of_the_user_is_told_as_ever_and_stops_nothing(st
 
 def test_a_python_without_holdfast_says_so_in_one_line_and_runs(stage) -> None:
     absent = path(stage, "absent", "holdfast/__init__.py", "raise ImportError('not here')\n")
-    pythonpath = os.pathsep.join([attachment.python_path(), absent])
+    pythonpath = os.pathsep.join([environment.python_path(), absent])
     ended = stage.run("print('runs')", stage.environment(PYTHONPATH=pythonpath))
     assert ended.out == "runs\n"
     assert ended.err.splitlines() == ["holdfast: this Python runs without hooks: not here"]
@@ -66,7 +66,7 @@ def test_a_python_without_holdfast_says_so_in_one_line_and_runs(stage) -> None:
 
 def test_a_python_without_holdfast_that_a_rank_starts_is_silent(stage) -> None:
     absent = path(stage, "absent", "holdfast/__init__.py", "raise ImportError('not here')\n")
-    pythonpath = os.pathsep.join([attachment.python_path(), absent])
+    pythonpath = os.pathsep.join([environment.python_path(), absent])
     ended = stage.run("", stage.environment(PYTHONPATH=pythonpath, HOLDFAST_CLAIMED="1:1"))
     assert (ended.code, ended.err) == (0, "")
 
@@ -86,12 +86,14 @@ def test_the_start_of_an_interpreter_imports_nothing_of_weight(stage) -> None:
     ended = stage.run(script)
     assert ended.out.split() == [
         "holdfast",
-        "holdfast.attachment",
-        "holdfast.environment",
-        "holdfast.exit_code",
-        "holdfast.foreign_launch",
-        "holdfast.importing",
-        "holdfast.own_directory",
+        "holdfast.contract",
+        "holdfast.contract.environment",
+        "holdfast.contract.foreign_launch",
+        "holdfast.contract.own_directory",
+        "holdfast.rank",
+        "holdfast.rank.attachment",
+        "holdfast.rank.exit_code",
+        "holdfast.rank.importing",
     ]
 
 
@@ -105,7 +107,7 @@ def test_a_warm_interpreter_attaches_when_it_is_told_to(stage) -> None:
     ended = stage.run(
         f"""
         import os, torch
-        from holdfast import attachment, process
+        from holdfast.rank import attachment, process
         assert process.current() is None
         attachment.arm()
         assert process.current() is None

@@ -9,13 +9,13 @@ import sys
 
 import pytest
 
-from holdfast import page
-from holdfast.page import Word
+from holdfast.contract import page
+from holdfast.contract.page import Word
 
 STUB = """
     import os, sys, time
     import torch
-    from holdfast import process
+    from holdfast.rank import process
 """
 
 
@@ -39,7 +39,7 @@ def test_ranks_that_a_script_spawns_itself_have_no_hooks(stage) -> None:
         """
         import os
         import torch.multiprocessing
-        from holdfast import process
+        from holdfast.rank import process
 
         def train(rank):
             assert process.current() is None, rank
@@ -62,7 +62,8 @@ def test_dataloader_workers_forked_or_spawned_are_not_the_rank(stage) -> None:
         import os
         import torch
         from torch.utils.data import DataLoader, Dataset
-        from holdfast import page, process
+        from holdfast.contract import page
+        from holdfast.rank import process
 
         class Probe(Dataset):
             def __len__(self):
@@ -126,7 +127,7 @@ def test_a_child_that_imports_torch_stays_inert_and_its_end_says_nothing(stage) 
         STUB
         + """
         import subprocess
-        code = "import torch; from holdfast import process; print(process.current())"
+        code = "import torch; from holdfast.rank import process; print(process.current())"
         subprocess.run([sys.executable, "-c", code], check=True)
         if os.fork() == 0:
             raise ValueError("in the child")
@@ -174,9 +175,9 @@ def test_a_program_that_replaces_itself_is_still_the_rank(stage) -> None:
 def test_of_many_that_claim_at_once_exactly_one_gets_the_page(stage) -> None:
     script = """
         import sys
-        from holdfast.claim import claim
-        from holdfast.identity import read_identity
-        from holdfast.page import Identity
+        from holdfast.rank.claim import claim
+        from holdfast.contract.identity import read_identity
+        from holdfast.contract.page import Identity
 
         me = read_identity()
         print("ready", flush=True)

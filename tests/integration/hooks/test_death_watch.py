@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import page
-from holdfast.page import Word
+from holdfast.contract import page
+from holdfast.contract.page import Word
 from holdfast_sidecar.ranks.death_watch import COMMAND, WaiterProcess, Watch
 from holdfast_sidecar.ranks.observation import RankLook
 from holdfast_sidecar.ranks.page import Pages
@@ -29,7 +29,7 @@ QUIET_S = 0.3
 RANK = """
     import ctypes, mmap, os, resource, signal, subprocess, sys, threading, time
     import torch
-    from holdfast import process
+    from holdfast.rank import process
 
     def fill(mebibytes):
         memory = mmap.mmap(-1, mebibytes << 20)
@@ -271,7 +271,8 @@ def test_a_thread_that_is_not_the_main_one_does_not_hold_it(stage) -> None:
         import threading
         def train():
             import torch
-            from holdfast import page, process
+            from holdfast.contract import page
+            from holdfast.rank import process
             print(process.current().word(page.Word.DEATH_WATCH))
         thread = threading.Thread(target=train)
         thread.start()

@@ -9,8 +9,8 @@ import pytest
 from tests.integration.hooks.test_flops import BATCH, BEGIN, LENGTH, LOOP, PARAMETERS
 from tests.unit.ranks.scene import history, look, moment
 
-from holdfast import page
-from holdfast.page import RecordFlag
+from holdfast.contract import page
+from holdfast.contract.page import RecordFlag
 from holdfast_sidecar.config.settings import Settings
 from holdfast_sidecar.performance.stragglers.efficiency import NO_PEAK, EfficiencyWatch
 from holdfast_sidecar.performance.stragglers.frame import Frame

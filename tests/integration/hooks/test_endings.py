@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.page import STACKS_SIGNAL, Ending, Phase, Word
+from holdfast.contract.page import STACKS_SIGNAL, Ending, Phase, Word
 
 PAUSE = 34
 """Its number on x86-64."""

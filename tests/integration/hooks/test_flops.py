@@ -7,7 +7,7 @@ import socket
 
 import pytest
 
-from holdfast.page import Word, bits_float
+from holdfast.contract.page import Word, bits_float
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("warm")]
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.page import Word
+from holdfast.contract.page import Word
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("warm")]
 
@@ -17,8 +17,8 @@ SCRIPT = """
     import torch
     import torch.distributed as dist
     import torch.distributed._functional_collectives as functional
-    from holdfast import process
-    from holdfast.page import Word
+    from holdfast.rank import process
+    from holdfast.contract.page import Word
 
     rank = int(os.environ["RANK"])
     store = dist.FileStore("store", 2)

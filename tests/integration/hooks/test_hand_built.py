@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from holdfast import page
-from holdfast.page import Word
+from holdfast.contract import page
+from holdfast.contract.page import Word
 from holdfast_sidecar.performance.stragglers.placement import spell_groups, spell_layout
 from holdfast_sidecar.performance.stragglers.places import find_places
 from holdfast_sidecar.records.reports import RankReport

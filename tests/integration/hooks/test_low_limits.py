@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import page
-from holdfast.page import Flag, Word
+from holdfast.contract import page
+from holdfast.contract.page import Flag, Word
 
 pytestmark = pytest.mark.torch
 
@@ -65,7 +65,7 @@ def test_where_the_control_group_with_the_limit_is_not_to_be_seen_it_lives_as_we
     """In a pod whose control group namespace is its own, the limit lies above what is seen."""
     (pids / "pids.max").write_text("12")
     enter = f"""
-    from holdfast import worker_server
+    from holdfast.rank import worker_server
     worker_server.CONTROL_GROUPS = ()
     open("{pids}/cgroup.procs", "w").write("0")
 """

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from holdfast import page
-from holdfast.page import Record, Word
+from holdfast.contract import page
+from holdfast.contract.page import Record, Word
 from holdfast_sidecar.ranks.observation import own_of
 
 pytestmark = pytest.mark.torch

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.page import Word
+from holdfast.contract.page import Word
 
 pytestmark = pytest.mark.torch
 

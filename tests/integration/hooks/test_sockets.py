@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.page import Word
+from holdfast.contract.page import Word
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("warm")]
 
@@ -49,11 +49,11 @@ def test_a_rank_of_1024_that_may_open_few_files_trains_and_only_its_own_saving_f
     ended = stage.run(
         JOIN
         + """
-    from holdfast.data_position import Position
-    from holdfast.placement import Placement
-    from holdfast.registered import register
-    from holdfast.saving import Mark, Savable, SaveFailed, write_checkpoint
-    from holdfast.storage import LocalFolder
+    from holdfast.state.data_position import Position
+    from holdfast.recording.placement import Placement
+    from holdfast.state.registered import register
+    from holdfast.state.saving import Mark, Savable, SaveFailed, write_checkpoint
+    from holdfast.contract.storage import LocalFolder
 
     resource.setrlimit(resource.RLIMIT_NOFILE, (1024, 1024))
     place = Placement(rank=0, world_size=1024, store=dist.HashStore())
@@ -77,11 +77,11 @@ CONNECT = (
     JOIN
     + """
     import time
-    from holdfast import placement
-    from holdfast.data_position import Position
-    from holdfast.registered import register
-    from holdfast.saving import Mark, Savable, SaveFailed, write_checkpoint
-    from holdfast.storage import LocalFolder
+    from holdfast.recording import placement
+    from holdfast.state.data_position import Position
+    from holdfast.state.registered import register
+    from holdfast.state.saving import Mark, Savable, SaveFailed, write_checkpoint
+    from holdfast.contract.storage import LocalFolder
 
     placement.CONNECT_TIMEOUT_S = 1.0
     store = dist.FileStore("store", world)

@@ -9,9 +9,9 @@ import time
 
 import pytest
 
-from holdfast import environment
-from holdfast.page import END_SIGNAL, Flag, Word
-from holdfast.termination import AGAIN_NS
+from holdfast.contract import environment
+from holdfast.contract.page import END_SIGNAL, Flag, Word
+from holdfast.rank.termination import AGAIN_NS
 
 pytestmark = pytest.mark.torch
 

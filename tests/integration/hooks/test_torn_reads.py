@@ -8,8 +8,8 @@ import time
 
 import pytest
 
-from holdfast import page
-from holdfast.page import RECORD_SIZE, RING_CAPACITY, RING_OFFSET, Word
+from holdfast.contract import page
+from holdfast.contract.page import RECORD_SIZE, RING_CAPACITY, RING_OFFSET, Word
 
 SEEDS = range(8)
 SOAK_SEEDS = range(int(os.environ.get("HOLDFAST_SOAK_SEEDS", "100")))
@@ -17,8 +17,8 @@ SOAK_SEEDS = range(int(os.environ.get("HOLDFAST_SOAK_SEEDS", "100")))
 WRITER = """
     import os, random, time
     import torch
-    from holdfast import process
-    from holdfast.page import Phase
+    from holdfast.rank import process
+    from holdfast.contract.page import Phase
 
     recorder = process.current()
     print("ready", flush=True)

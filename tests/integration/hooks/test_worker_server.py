@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import environment, page
-from holdfast.page import Word
+from holdfast.contract import environment, page
+from holdfast.contract.page import Word
 from holdfast_sidecar.ranks.collectives import Cause
 from holdfast_sidecar.ranks.deadlock import judge
 from holdfast_sidecar.ranks.flight_recorder import Members, ask, ask_rank, read_members

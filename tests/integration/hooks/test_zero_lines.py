@@ -8,8 +8,9 @@ import sys
 
 import pytest
 
-from holdfast import page, switches
-from holdfast.page import Ending, Flag, Phase, RecordFlag, Word
+from holdfast import switches
+from holdfast.contract import page
+from holdfast.contract.page import Ending, Flag, Phase, RecordFlag, Word
 
 pytestmark = pytest.mark.torch
 
@@ -65,7 +66,8 @@ def test_without_holdfast_the_same_script_is_untouched(stage) -> None:
 def test_switched_off_nothing_is_claimed(stage) -> None:
     env = stage.environment(HOLDFAST_HOOKS="0", PYTHONPATH=stage.stub_torch())
     assert (
-        stage.run("import sys, torch; assert 'holdfast.process' not in sys.modules", env).code == 0
+        stage.run("import sys, torch; assert 'holdfast.rank.process' not in sys.modules", env).code
+        == 0
     )
     assert stage.page_names() == []
 
@@ -120,7 +122,8 @@ def test_accumulation_several_optimizers_and_a_scaler_make_the_steps_one_would_c
         """
         import gc, json
         import torch
-        from holdfast import page, process
+        from holdfast.contract import page
+        from holdfast.rank import process
 
         steps = lambda: process.current().word(page.Word.STEP)
         loss_seen = lambda: page.bits_float(process.current().word(page.Word.LOSS_BITS))
@@ -182,7 +185,8 @@ def test_gradient_norms_are_seen_where_scripts_clip_and_a_scalers_skips_are_no_f
         import torch
         from torch.nn.utils import clip_grad_norm_
         from torch.nn.utils.clip_grad import clip_grad_norm_ as the_same
-        from holdfast import page, process
+        from holdfast.contract import page
+        from holdfast.rank import process
 
         word = lambda name: process.current().word(page.Word[name])
         seen = lambda: page.bits_float(word("GRADIENT_BITS"))
@@ -237,7 +241,8 @@ def test_compiling_is_a_phase_and_no_hook_breaks_a_graph(stage) -> None:
         """
         import json
         import torch
-        from holdfast import page, process
+        from holdfast.contract import page
+        from holdfast.rank import process
 
         recorder = process.current()
         entered = []
@@ -298,7 +303,8 @@ def test_what_runs_between_compiled_graphs_compiles_no_hook(stage) -> None:
         import sys, warnings
         warnings.simplefilter("error")
         import torch
-        from holdfast import page, process
+        from holdfast.contract import page
+        from holdfast.rank import process
 
         torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(),
                                              rank=0, world_size=1)
@@ -327,7 +333,7 @@ def test_evaluating_is_told_from_training_and_an_empty_loader_is_idle(stage) -> 
         """
         import torch
         from torch.utils.data import DataLoader
-        from holdfast import process
+        from holdfast.rank import process
 
         recorder = process.current()
         loader = DataLoader(torch.ones(4, 2), batch_size=2)
@@ -346,7 +352,7 @@ def test_evaluating_is_told_from_training_and_an_empty_loader_is_idle(stage) -> 
 
 def test_a_fault_planted_in_the_hooks_is_counted_and_training_goes_on(stage) -> None:
     planted = """
-    from holdfast.recorder import Recorder
+    from holdfast.recording.recorder import Recorder
     import torch
 
     def broken(self, *_):

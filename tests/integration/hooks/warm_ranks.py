@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from holdfast import attachment
+from holdfast.rank import attachment
 
 LOOK_EVERY_S = 0.01
 

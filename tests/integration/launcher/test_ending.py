@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from holdfast.page import END_SIGNAL
+from holdfast.contract.page import END_SIGNAL
 from holdfast_sidecar.launcher.rank_state import read_exit_code
 from holdfast_sidecar.launcher.shutdown import await_killed, end_ranks
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.identity import read_identity
+from holdfast.contract.identity import read_identity
 from holdfast_sidecar.launcher.shutdown import end_ranks
 from holdfast_sidecar.ranks.ending import end_leftovers, find_leftovers, read_statuses
 

@@ -17,7 +17,7 @@ import pytest
 pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
 
-from holdfast.identity import read_status  # noqa: E402
+from holdfast.contract.identity import read_status  # noqa: E402
 from holdfast_sidecar.launcher.rank_process import Command, Process, start_cold  # noqa: E402
 from holdfast_sidecar.launcher.standby import Standby  # noqa: E402
 

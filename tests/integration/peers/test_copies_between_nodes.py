@@ -14,9 +14,9 @@ from tests.integration.peers.two_nodes import TwoNodes, armed, standing
 from tests.unit.checkpoint.replication.slots import data_of, set_word, write_slot
 from tests.unit.pretend_pages import set_word as set_page_word
 
-from holdfast import page
-from holdfast.page import OrderKind
-from holdfast.snapshot_file import COPIES_DIRECTORY, OWN_DIRECTORY, Word
+from holdfast.contract import page
+from holdfast.contract.page import OrderKind
+from holdfast.contract.snapshot_file import COPIES_DIRECTORY, OWN_DIRECTORY, Word
 from holdfast_sidecar.checkpoint.replication import fetch, wire
 from holdfast_sidecar.config.settings import SnapshotSettings
 from holdfast_sidecar.records.clock import Moment

@@ -11,7 +11,7 @@ from pathlib import Path
 from tests.unit.checkpoint.replication.slots import JOB, write_slot
 from tests.unit.pretend_pages import set_word, write_page
 
-from holdfast import page
+from holdfast.contract import page
 from holdfast_sidecar.checkpoint.replication.component import NodePeers
 from holdfast_sidecar.config.settings import SnapshotSettings
 from holdfast_sidecar.ranks.ending import ActionRunner

@@ -10,10 +10,8 @@ import subprocess
 import sys
 import time
 
-from holdfast import death_watch
-from holdfast.claim import claim
-from holdfast.identity import read_identity
-from holdfast.page import (
+from holdfast.contract.identity import read_identity
+from holdfast.contract.page import (
     STACKS_SIGNAL,
     Ending,
     Flag,
@@ -23,7 +21,9 @@ from holdfast.page import (
     Reply,
     ReplyState,
 )
-from holdfast.recorder import Recorder
+from holdfast.rank import death_watch
+from holdfast.rank.claim import claim
+from holdfast.recording.recorder import Recorder
 
 STEP = (Phase.DATA, Phase.FORWARD, Phase.BACKWARD, Phase.COMMUNICATING, Phase.OPTIMIZER)
 

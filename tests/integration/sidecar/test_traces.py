@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tests.integration.sidecar.node import Node, wait_for
 
-from holdfast import page
+from holdfast.contract import page
 from holdfast_sidecar.ranks.page import Pages
 from holdfast_sidecar.records.checkpoint import TraceOrder
 from holdfast_sidecar.records.codec import decode, encode

@@ -13,14 +13,14 @@ import threading
 import time
 from pathlib import Path
 
-from holdfast import process
-from holdfast.claim import claim
+from holdfast.contract.identity import read_identity
+from holdfast.contract.page import Identity, Phase
 from holdfast.guard import Guard
-from holdfast.identity import read_identity
-from holdfast.page import Identity, Phase
 from holdfast.patches.traces import listen
-from holdfast.recorder import Recorder
-from holdfast.step_trace import StepTrace
+from holdfast.rank import process
+from holdfast.rank.claim import claim
+from holdfast.recording.recorder import Recorder
+from holdfast.recording.step_trace import StepTrace
 
 
 class Profiler:

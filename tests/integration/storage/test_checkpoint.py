@@ -7,13 +7,13 @@ from contextlib import contextmanager
 import pytest
 import torch
 
-from holdfast.checkpoint_files import MARK as FOLDER_MARK
-from holdfast.checkpoint_source import load_checkpoint
-from holdfast.data_position import Position
-from holdfast.placement import Placement
-from holdfast.registered import register
-from holdfast.saving import Mark, Savable, SaveFailed, write_checkpoint
-from holdfast.storage import LocalFolder, NotOurs, open_folder
+from holdfast.contract.checkpoint_files import MARK as FOLDER_MARK
+from holdfast.contract.storage import LocalFolder, NotOurs, open_folder
+from holdfast.recording.placement import Placement
+from holdfast.state.checkpoint_source import load_checkpoint
+from holdfast.state.data_position import Position
+from holdfast.state.registered import register
+from holdfast.state.saving import Mark, Savable, SaveFailed, write_checkpoint
 from holdfast_sidecar.checkpoint.directory import CheckpointDirectory
 from holdfast_sidecar.checkpoint.manifest import hash_files, list_files
 from holdfast_sidecar.config.settings import CheckpointSettings

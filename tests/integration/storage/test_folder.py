@@ -7,8 +7,8 @@ import stat
 
 import pytest
 
-from holdfast.permit import Licence, NotPermitted, Permit, Stored
-from holdfast.storage import (
+from holdfast.contract.permit import Licence, NotPermitted, Permit, Stored
+from holdfast.contract.storage import (
     LocalFolder,
     NotOurs,
     Unusable,

@@ -11,7 +11,7 @@ from typing import Any
 
 from tests.unit.checkpoint.writer.sealed import JOB
 
-from holdfast.storage import open_folder
+from holdfast.contract.storage import open_folder
 from holdfast_sidecar.checkpoint.directory import CheckpointDirectory
 from holdfast_sidecar.checkpoint.writer.client import COMMAND, StorageDesk, WriterProcess
 from holdfast_sidecar.checkpoint.writer.requests import Errand, Question, Seal, WriteParts

@@ -17,9 +17,9 @@ from tests.integration.writer.scene import Scene
 from tests.object_store import ObjectStore
 from tests.unit.checkpoint.writer.sealed import seal_slot, shared_state
 
-from holdfast.identity import read_status
-from holdfast.storage import open_folder
-from holdfast.torch_checkpoint import FolderReader
+from holdfast.contract.identity import read_status
+from holdfast.contract.storage import open_folder
+from holdfast.state.torch_checkpoint import FolderReader
 from holdfast_sidecar.checkpoint.writer.requests import Part, Settle, WhatIsThere, WhatToResume
 
 ROOT = Path(__file__).parents[3]

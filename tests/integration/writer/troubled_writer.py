@@ -3,7 +3,7 @@
 import sys
 import time
 
-from holdfast.storage import LocalFolder
+from holdfast.contract.storage import LocalFolder
 from holdfast_sidecar.checkpoint.writer import __main__, shards
 
 

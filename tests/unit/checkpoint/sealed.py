@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from holdfast.checkpoint_files import FolderMark, claim_folder
-from holdfast.page import checkpoint_name
-from holdfast.storage import LocalFolder
+from holdfast.contract.checkpoint_files import FolderMark, claim_folder
+from holdfast.contract.page import checkpoint_name
+from holdfast.contract.storage import LocalFolder
 from holdfast_sidecar.checkpoint.manifest import Manifest, hash_files, list_files, write_manifest
 from holdfast_sidecar.records.plan import Member
 

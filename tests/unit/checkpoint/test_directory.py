@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from tests.unit.checkpoint.sealed import JOB, fill, seal
 
-from holdfast.checkpoint_files import FolderMark, claim_folder
-from holdfast.storage import LocalFolder
+from holdfast.contract.checkpoint_files import FolderMark, claim_folder
+from holdfast.contract.storage import LocalFolder
 from holdfast_sidecar.checkpoint.directory import CheckpointDirectory
 from holdfast_sidecar.checkpoint.ledger import NothingResumable, torn_folders
 from holdfast_sidecar.checkpoint.manifest import (

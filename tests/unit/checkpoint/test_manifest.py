@@ -5,14 +5,14 @@ import json
 import pytest
 from tests.unit.checkpoint.sealed import fill, seal
 
-from holdfast.checkpoint_files import (
+from holdfast.contract.checkpoint_files import (
     Damaged,
     PromisedFile,
     check_file,
     read_promises,
     share_out,
 )
-from holdfast.storage import LocalFolder
+from holdfast.contract.storage import LocalFolder
 from holdfast_sidecar.checkpoint.manifest import (
     InvalidManifest,
     read_manifest,

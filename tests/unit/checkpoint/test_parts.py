@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 import pytest
 from tests.unit.desk_twin import MemoryDesk
 
-from holdfast.page import Identity, Reply, ReplyState
-from holdfast.storage import LocalFolder
+from holdfast.contract.page import Identity, Reply, ReplyState
+from holdfast.contract.storage import LocalFolder
 from holdfast_sidecar.checkpoint.manifest import list_files, owner
 from holdfast_sidecar.checkpoint.node_part import NodePart, states_of
 from holdfast_sidecar.checkpoint.writer.client import Progress

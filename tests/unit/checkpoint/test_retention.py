@@ -5,7 +5,7 @@ import os
 
 from tests.unit.checkpoint.sealed import JOB, fill, seal
 
-from holdfast.storage import LocalFolder
+from holdfast.contract.storage import LocalFolder
 from holdfast_sidecar.checkpoint.ledger import abandoned, read_ledger, remove, superfluous
 
 

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 from tests.unit.checkpoint.sealed import JOB, fill, seal
 
-from holdfast.checkpoint_files import MARK, FolderMark, claim_folder, mark_of
-from holdfast.data_position import Position
-from holdfast.placement import Placement
-from holdfast.saving import Mark, Savable, write_checkpoint
-from holdfast.storage import LocalFolder, NotOurs, open_folder
+from holdfast.contract.checkpoint_files import MARK, FolderMark, claim_folder, mark_of
+from holdfast.contract.storage import LocalFolder, NotOurs, open_folder
+from holdfast.recording.placement import Placement
+from holdfast.state.data_position import Position
+from holdfast.state.saving import Mark, Savable, write_checkpoint
 from holdfast_sidecar.checkpoint.directory import CheckpointDirectory
 from holdfast_sidecar.checkpoint.ledger import (
     other_owners,

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from holdfast.storage import LocalFolder
+from holdfast.contract.storage import LocalFolder
 from holdfast_sidecar.checkpoint.manifest import hash_file, hash_files
 from holdfast_sidecar.checkpoint.worker_threads import WorkerThreads, count_threads
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.identity import read_identity
+from holdfast.contract.identity import read_identity
 from holdfast_sidecar.cli import attach_outside
 from holdfast_sidecar.cli.attach_outside import OutsideWatch
 from holdfast_sidecar.cli.attach_watch import Console

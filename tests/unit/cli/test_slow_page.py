@@ -80,8 +80,8 @@ def test_that_all_of_them_became_slower_is_told_and_nobody_blamed() -> None:
     change = Change(200, 1.8, 0.052, 0.094, "forward")
     standing = dataclasses.replace(QUIET, change=change)
     slow, report = (
-        " ".join(page.page(recalled(standing), NOW, DEAR).split())
-        for page in (slow_page, report_pages)
+        " ".join(page(recalled(standing), NOW, DEAR).split())
+        for page in (slow_page.page, report_pages.report_page)
     )
     assert slow.startswith("job chargpt: nobody is slow")
     assert CHANGED in slow

@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 from tests.extras import package
 from tests.unit.export.live.pretend_views import healthy, troubled
 
-from holdfast.identity import read_identity
+from holdfast.contract.identity import read_identity
 from holdfast_sidecar.cli.find_job import addresses_here, jobs_here, only_one
 from holdfast_sidecar.cli.main import cli
 from holdfast_sidecar.cli.tui.sources import parse_view

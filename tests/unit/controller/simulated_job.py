@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from holdfast.page import checkpoint_name
+from holdfast.contract.page import checkpoint_name
 from holdfast_sidecar.checkpoint.writer.client import Unanswered
 from holdfast_sidecar.config.settings import (
     CheckpointSettings,

@@ -52,7 +52,7 @@ def test_an_answer_that_drips_is_given_up_in_one_line(
     holdfast: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     package("grafana_client")
-    monkeypatch.setattr(dashboards, "LIMIT_S", 0.3)
+    monkeypatch.setattr(dashboards, "PUSH_LIMIT_S", 0.3)
     began_s = time.monotonic()
     with dripping() as url:
         result = holdfast("push", "--grafana", url)

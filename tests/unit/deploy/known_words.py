@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from holdfast import environment as names
+from holdfast.contract import environment
 from holdfast_sidecar.cli.main import Commands, cli
 from holdfast_sidecar.config.addresses import exposure
 from holdfast_sidecar.config.loading import Effective, known_names, load
@@ -22,11 +22,11 @@ SETTINGS_FLAGS = {
 
 def known_variables() -> set[str]:
     """Every variable that Holdfast reads."""
-    spelled = {name: value for name, value in vars(names).items() if name.isupper()}
+    spelled = {name: value for name, value in vars(environment).items() if name.isupper()}
     told = {value for value in spelled.values() if isinstance(value, str)}
-    told.discard(names.SETTINGS_PREFIX)
+    told.discard(environment.SETTINGS_PREFIX)
     return told | {
-        names.SETTINGS_PREFIX + setting.upper().replace(".", "_") for setting in known_names()
+        environment.SETTINGS_PREFIX + setting.upper().replace(".", "_") for setting in known_names()
     }
 
 

@@ -9,7 +9,7 @@ from tests.unit.ranks import scene
 from tests.unit.ranks.scene import history, look, moment, steps
 from tests.unit.records import slow_job
 
-from holdfast.page import Phase, Reply, ReplyState, Word, float_bits
+from holdfast.contract.page import Phase, Reply, ReplyState, Word, float_bits
 from holdfast_sidecar.checkpoint.replication.fetch import PeerCounts
 from holdfast_sidecar.components.gpu.energy import EnergyAccount, GpuView
 from holdfast_sidecar.components.gpu.ownership import Ownership, Source, Tie

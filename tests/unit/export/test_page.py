@@ -10,7 +10,7 @@ from tests.unit.export.picture import PLAN, VIEW, picture, ranks, with_words
 from tests.unit.ranks.scene import history, look, steps
 from tests.unit.records.slow_job import QUIET
 
-from holdfast.page import Phase, Word
+from holdfast.contract.page import Phase, Word
 from holdfast_sidecar.components.gpu.readings import GpuReading
 from holdfast_sidecar.components.machine import MachineReading
 from holdfast_sidecar.export.catalogue import CATALOGUE

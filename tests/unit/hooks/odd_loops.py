@@ -8,14 +8,14 @@ import os
 
 import torch
 
-from holdfast import page
+from holdfast.contract import page
 from holdfast.guard import Guard
 from holdfast.job import Job
 from holdfast.loop import Boundary
 from holdfast.patches import backward, optimizer
-from holdfast.recorder import Recorder
-from holdfast.registered import register
-from holdfast.saving import Savable
+from holdfast.recording.recorder import Recorder
+from holdfast.state.registered import register
+from holdfast.state.saving import Savable
 
 BATCHES = 9
 LOOPS = {}

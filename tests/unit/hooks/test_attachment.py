@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import attachment, environment
+from holdfast.contract import environment
+from holdfast.rank import attachment
 
 RANK = {environment.PAGE_DIR: "/x", "LOCAL_RANK": "0"}
 
@@ -33,11 +34,11 @@ def test_only_a_rank_whose_page_no_ancestor_claimed_attaches(
 
 
 def test_the_directory_for_the_path_holds_a_sitecustomize_and_nothing_else() -> None:
-    directory = Path(attachment.python_path())
+    directory = Path(environment.python_path())
     assert [path.name for path in directory.glob("*.py")] == ["sitecustomize.py"]
 
 
 def test_the_users_own_path_is_kept_behind_ours() -> None:
-    ours = attachment.python_path()
+    ours = environment.python_path()
     assert attachment.worker_environment({}) == {"PYTHONPATH": ours}
     assert attachment.worker_environment({"PYTHONPATH": "/a:/b"}) == {"PYTHONPATH": f"{ours}:/a:/b"}

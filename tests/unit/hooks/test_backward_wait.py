@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from holdfast import page
+from holdfast.contract import page
+from holdfast.contract.page import Flag, Phase, RecordFlag, Word
 from holdfast.guard import Guard
-from holdfast.page import Flag, Phase, RecordFlag, Word
 from holdfast.patches import backward
-from holdfast.recorder import Recorder
+from holdfast.recording.recorder import Recorder
 
 torch = pytest.importorskip("torch")
 

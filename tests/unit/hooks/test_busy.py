@@ -8,9 +8,10 @@ from collections.abc import Iterator
 import pytest
 
 import holdfast
-from holdfast import page, process
-from holdfast.page import PAGE_SIZE, Phase, Word, parse_busy, parse_words
-from holdfast.recorder import Recorder
+from holdfast.contract import page
+from holdfast.contract.page import PAGE_SIZE, Phase, Word, parse_busy, parse_words
+from holdfast.rank import process
+from holdfast.recording.recorder import Recorder
 
 
 class Rank:

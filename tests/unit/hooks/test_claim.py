@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import page
-from holdfast.claim import ClaimedPage, claim
-from holdfast.page import Identity, Word
-from holdfast.recorder import Recorder
+from holdfast.contract import page
+from holdfast.contract.page import Identity, Word
+from holdfast.rank.claim import ClaimedPage, claim
+from holdfast.recording.recorder import Recorder
 
 
 @pytest.fixture
@@ -107,7 +107,7 @@ def test_who_only_asks_whether_the_page_is_free_does_not_pass_for_an_owner(
     taken(folder, pid=100).let_go()
     glance = os.open(folder / page.page_name(0, 0), os.O_RDONLY)
     fcntl.flock(glance, fcntl.LOCK_SH)
-    monkeypatch.setattr("holdfast.claim.time.sleep", lambda _: os.close(glance))
+    monkeypatch.setattr("holdfast.rank.claim.time.sleep", lambda _: os.close(glance))
     taken(folder, pid=200).let_go()
     assert owner(folder) == 200
 
@@ -121,11 +121,11 @@ def test_a_page_that_changed_hands_between_opening_and_locking_is_looked_at_anew
 
     def overtaken(descriptor: int, operation: int) -> None:
         if not winners:
-            monkeypatch.setattr("holdfast.claim.fcntl.flock", lock)
+            monkeypatch.setattr("holdfast.rank.claim.fcntl.flock", lock)
             winners.append(taken(folder, pid=300))
         lock(descriptor, operation)
 
-    monkeypatch.setattr("holdfast.claim.fcntl.flock", overtaken)
+    monkeypatch.setattr("holdfast.rank.claim.fcntl.flock", overtaken)
     assert claim(str(folder), identity(200)) is None
     assert owner(folder) == 300
     winners[0].let_go()
@@ -159,7 +159,7 @@ def test_without_room_nothing_is_left_behind(folder: Path, monkeypatch: pytest.M
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("holdfast.claim.os.posix_fallocate", full)
+    monkeypatch.setattr("holdfast.rank.claim.os.posix_fallocate", full)
     with pytest.raises(OSError, match="No space"):
         claim(str(folder), identity())
     assert list(folder.iterdir()) == []

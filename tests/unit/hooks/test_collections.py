@@ -11,13 +11,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from holdfast import page
+from holdfast.contract import page
+from holdfast.contract.page import Phase, Word
 from holdfast.guard import Guard
-from holdfast.page import Phase, Word
 from holdfast.patches import collector
 from holdfast.patches.collector import Collections
 from holdfast.patches.raised_again import hand_on
-from holdfast.recorder import Recorder
+from holdfast.recording.recorder import Recorder
 
 
 class Scene:

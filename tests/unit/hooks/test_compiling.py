@@ -5,10 +5,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from holdfast import page
-from holdfast.page import Phase
+from holdfast.contract import page
+from holdfast.contract.page import Phase
 from holdfast.patches.compiling import Compilation
-from holdfast.recorder import Recorder
+from holdfast.recording.recorder import Recorder
 
 
 def elsewhere(call: Callable[[], None]) -> None:

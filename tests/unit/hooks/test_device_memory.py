@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from tests.unit.hooks.pretend_cuda import PretendCuda
 
-from holdfast import page
-from holdfast.device_memory import DeviceMemory
-from holdfast.page import Word
-from holdfast.recorder import Recorder
+from holdfast.contract import page
+from holdfast.contract.page import Word
+from holdfast.recording.device_memory import DeviceMemory
+from holdfast.recording.recorder import Recorder
 
 TOLD = (
     Word.MEMORY_ALLOCATED,

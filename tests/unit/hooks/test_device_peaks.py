@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.device_peaks import peak_flops
+from holdfast.recording.device_peaks import peak_flops
 
 
 @pytest.mark.parametrize(

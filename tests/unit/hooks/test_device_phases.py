@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 from tests.unit.hooks.pretend_cuda import PretendCuda, Stream
 
-from holdfast import page
-from holdfast.device_phases import (
+from holdfast.contract import page
+from holdfast.contract.page import Phase, Record
+from holdfast.guard import Guard
+from holdfast.recording.device_phases import (
     ALLOWED_NS,
     FIRST,
     MARKS,
@@ -14,9 +16,7 @@ from holdfast.device_phases import (
     DevicePhases,
     every_so_many,
 )
-from holdfast.guard import Guard
-from holdfast.page import Phase, Record
-from holdfast.recorder import Recorder
+from holdfast.recording.recorder import Recorder
 
 WORK = ((Phase.FORWARD, 300), (Phase.BACKWARD, 600), (Phase.OPTIMIZER, 100))
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from holdfast import page
-from holdfast.devices import describe, write_devices
-from holdfast.identity import read_identity
+from holdfast.contract import page
+from holdfast.contract.identity import read_identity
 from holdfast.patches.optimizer import OptimizerSteps
-from holdfast.recorder import Recorder
+from holdfast.recording.devices import describe, write_devices
+from holdfast.recording.recorder import Recorder
 
 
 def parameter(index: int | None) -> Any:

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from holdfast.early_environment import is_changed
+from holdfast.rank.early_environment import is_changed
 
 INITIAL = b"OMP_NUM_THREADS=1\0HOME=/root\0LC_CTYPE=C\0"
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import environment
-from holdfast.foreign_launch import attempt_of, find_seat, is_launcher, node_name, settle
+from holdfast.contract import environment
+from holdfast.contract.foreign_launch import attempt_of, find_seat, is_launcher, node_name, settle
 
 ATTACHED = {environment.ATTACH: "1"}
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from holdfast import page
-from holdfast.group_slots import GroupSlots
-from holdfast.page import Flag, Word
+from holdfast.contract import page
+from holdfast.contract.page import Flag, Word
 from holdfast.patches.group import Telling, uses_gloo_alone
-from holdfast.recorder import Recorder
+from holdfast.recording.group_slots import GroupSlots
+from holdfast.recording.recorder import Recorder
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from holdfast import environment, page, process
-from holdfast.group_slots import GroupSlots
+from holdfast.contract import environment, page
 from holdfast.patches.group import Telling
-from holdfast.recorder import Recorder
+from holdfast.rank import process
+from holdfast.recording.group_slots import GroupSlots
+from holdfast.recording.recorder import Recorder
 
 
 class Group:

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from holdfast import page
-from holdfast.group_members import digest
-from holdfast.group_slots import NO_SLOT, GroupSlots
-from holdfast.page import Word
-from holdfast.recorder import Recorder
+from holdfast.contract import page
+from holdfast.contract.page import Word
+from holdfast.recording.group_members import digest
+from holdfast.recording.group_slots import NO_SLOT, GroupSlots
+from holdfast.recording.recorder import Recorder
 
 
 class Group:

@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from holdfast import page
-from holdfast.group_slots import NO_SLOT
+from holdfast.contract import page
+from holdfast.contract.page import Phase, Record, Word
 from holdfast.guard import Guard
-from holdfast.page import Phase, Record, Word
 from holdfast.patches.collectives import of_batch
 from holdfast.patches.grouped import (
     Arguments,
@@ -22,7 +21,8 @@ from holdfast.patches.grouped import (
     read_arguments,
 )
 from holdfast.patches.waiting import awaiting, waited
-from holdfast.recorder import Recorder
+from holdfast.recording.group_slots import NO_SLOT
+from holdfast.recording.recorder import Recorder
 
 US = 1000
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.identity import parse_stat, read_status
+from holdfast.contract.identity import parse_stat, read_status
 
 KILLED_4_GIB = (
     "22229 (python (1) x) R 22224 22224 9773 0 -1 4195334 262950 0 0 0 12 60 0 0 20 0 1 0 2646422"

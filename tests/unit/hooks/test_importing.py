@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import importing
+from holdfast.rank import importing
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
 
-from holdfast import last_words  # noqa: E402
+from holdfast.rank import exit_report  # noqa: E402
 
 
 def fail() -> ValueError:
@@ -26,7 +26,7 @@ def test_the_traceback_in_torchs_error_file_shows_no_frame_of_ours(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TORCHELASTIC_ERROR_FILE", str(tmp_path / "error.json"))
-    last_words._write_error_file(fail())
+    exit_report._write_error_file(fail())
     told = json.loads((tmp_path / "error.json").read_text())["message"]
     assert "in fail" in told["extraInfo"]["py_callstack"]
     assert "last_words" not in told["extraInfo"]["py_callstack"].replace("test_last_words", "")
@@ -38,5 +38,5 @@ def test_the_exception_is_passed_on_with_the_frames_it_had(
     monkeypatch.setenv("TORCHELASTIC_ERROR_FILE", str(tmp_path / "error.json"))
     error = fail()
     frames = error.__traceback__
-    last_words._write_error_file(error)
+    exit_report._write_error_file(error)
     assert error.__traceback__ is frames

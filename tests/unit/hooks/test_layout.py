@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from holdfast import environment, page, process
+from holdfast.contract import environment, page
 from holdfast.patches.layout import Layout
-from holdfast.recorder import Recorder
+from holdfast.rank import process
+from holdfast.recording.recorder import Recorder
 
 
 def mesh(coordinate: list[int] | None, **dimensions: int) -> SimpleNamespace:

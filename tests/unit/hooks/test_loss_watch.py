@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from holdfast import page
-from holdfast.page import Word
+from holdfast.contract import page
+from holdfast.contract.page import Word
 from holdfast.patches.gradients import GradientWatch
 from holdfast.patches.loss import LossWatch
-from holdfast.recorder import Recorder
+from holdfast.recording.recorder import Recorder
 
 
 class Tensor:

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from holdfast.neighbours import Message, Neighbours
-from holdfast.page import FIRST, UNCLEAR
+from holdfast.contract.page import FIRST, UNCLEAR
+from holdfast.recording.neighbours import Message, Neighbours
 
 
 def told(*steps: Sequence[Message]) -> list[tuple[int, tuple[int, ...]]]:

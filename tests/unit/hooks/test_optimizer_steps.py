@@ -7,10 +7,10 @@ import threading
 
 import pytest
 
-from holdfast import page
-from holdfast.page import Flag, Phase, Word
+from holdfast.contract import page
+from holdfast.contract.page import Flag, Phase, Word
 from holdfast.patches.optimizer import PATIENCE, OptimizerSteps
-from holdfast.recorder import Recorder
+from holdfast.recording.recorder import Recorder
 
 
 class Optimizer:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.own_directory import NotPrivate, make_closed, open_node, open_private
-from holdfast.owned import remove_own
+from holdfast.contract.own_directory import NotPrivate, make_closed, open_node, open_private
+from holdfast.contract.owned import remove_own
 
 STRANGER = 65534
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="makes files of another user: needs root")

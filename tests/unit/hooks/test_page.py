@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast import page
-from holdfast.page import Identity, Order, OrderKind, Record, Reply, ReplyState
+from holdfast.contract import page
+from holdfast.contract.page import Identity, Order, OrderKind, Record, Reply, ReplyState
 
 IDENTITY = Identity(1, 2, 3, 4, 5, 6, 7, 8, "node-a", "job-b")
 RECORD = Record(

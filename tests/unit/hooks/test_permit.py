@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.checkpoint_files import FolderMark, claim_folder, marked
-from holdfast.ending_processes import signal_child, signal_group, signal_handle
-from holdfast.owned import owned_file
-from holdfast.page import checkpoint_name
-from holdfast.permit import (
+from holdfast.contract.checkpoint_files import FolderMark, claim_folder, marked
+from holdfast.contract.ending_processes import signal_child, signal_group, signal_handle
+from holdfast.contract.owned import owned_file
+from holdfast.contract.page import checkpoint_name
+from holdfast.contract.permit import (
     Child,
     Entry,
     Handle,
@@ -27,8 +27,8 @@ from holdfast.permit import (
     own_group,
     own_session,
 )
-from holdfast.removing import rmdir, rmtree, unlink
-from holdfast.storage import LocalFolder
+from holdfast.contract.removing import rmdir, rmtree, unlink
+from holdfast.contract.storage import LocalFolder
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="makes files of another user: needs root")
 

@@ -6,10 +6,20 @@ import math
 
 import pytest
 
-from holdfast import page
-from holdfast.page import Ending, Flag, Order, OrderKind, Phase, RecordFlag, Reply, ReplyState, Word
-from holdfast.recorder import Recorder
-from holdfast.sampling import STRETCH, sampled_every
+from holdfast.contract import page
+from holdfast.contract.page import (
+    Ending,
+    Flag,
+    Order,
+    OrderKind,
+    Phase,
+    RecordFlag,
+    Reply,
+    ReplyState,
+    Word,
+)
+from holdfast.recording.recorder import Recorder
+from holdfast.recording.sampling import STRETCH, sampled_every
 
 US = 1000
 

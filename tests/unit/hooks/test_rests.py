@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast import page
-from holdfast.page import Flag, Phase
+from holdfast.contract import page
+from holdfast.contract.page import Flag, Phase
 from holdfast.patches.data import Fetches
 from holdfast.patches.optimizer import OptimizerSteps
-from holdfast.recorder import Recorder
+from holdfast.recording.recorder import Recorder
 
 torch = pytest.importorskip("torch")
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from holdfast import environment, page
+from holdfast.contract import environment, page
 from holdfast.guard import Guard
 from holdfast.patches import devices
-from holdfast.recorder import Recorder
-from holdfast.step_ends import StepEnds
+from holdfast.recording.recorder import Recorder
+from holdfast.recording.step_ends import StepEnds
 
 
 def recorder() -> Recorder:

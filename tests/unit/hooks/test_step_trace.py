@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import page, process
+from holdfast.contract import page
+from holdfast.contract.page import Order, OrderKind, Phase, Reply, ReplyState
 from holdfast.guard import Guard
-from holdfast.page import Order, OrderKind, Phase, Reply, ReplyState
 from holdfast.patches.traces import listen
-from holdfast.recorder import Recorder
-from holdfast.step_trace import StepTrace
+from holdfast.rank import process
+from holdfast.recording.recorder import Recorder
+from holdfast.recording.step_trace import StepTrace
 
 FAR_NS = 10**18
 

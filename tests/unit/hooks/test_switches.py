@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast import environment, switches
+from holdfast import switches
+from holdfast.contract import environment
 from holdfast.patches import PATCHES
 from holdfast.patches.communication import PARTS
 

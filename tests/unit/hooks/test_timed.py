@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast import page
+from holdfast.contract import page
+from holdfast.contract.page import Phase, Word
 from holdfast.guard import Guard
-from holdfast.page import Phase, Word
 from holdfast.patches.timed import entering, leaving, timed
-from holdfast.recorder import Recorder
+from holdfast.recording.recorder import Recorder
 
 
 class Scene:

@@ -13,7 +13,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from holdfast.guard import Guard  # noqa: E402
-from holdfast.torch_profiler import BEGINNINGS, SCRIPTS_OWN, KnownProfilers, TorchProfiler  # noqa: E402
+from holdfast.recording.torch_profiler import BEGINNINGS, SCRIPTS_OWN, KnownProfilers, TorchProfiler  # noqa: E402
 
 pytestmark = pytest.mark.torch
 

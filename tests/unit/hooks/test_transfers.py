@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 import torch
 
-from holdfast import page
+from holdfast.contract import page
+from holdfast.contract.page import Phase
 from holdfast.guard import Guard
-from holdfast.page import Phase
 from holdfast.patches import transfers
-from holdfast.recorder import Recorder
+from holdfast.recording.recorder import Recorder
 
 pytestmark = pytest.mark.torch
 

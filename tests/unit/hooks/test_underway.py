@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast import page
-from holdfast.group_slots import NO_SLOT
-from holdfast.page import Phase, Record
-from holdfast.recorder import Recorder
-from holdfast.underway import MOST, Underway
+from holdfast.contract import page
+from holdfast.contract.page import Phase, Record
+from holdfast.recording.async_work import MOST, Underway
+from holdfast.recording.group_slots import NO_SLOT
+from holdfast.recording.recorder import Recorder
 
 US = 1000
 

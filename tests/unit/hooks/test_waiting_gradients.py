@@ -10,7 +10,7 @@ import pytest
 import torch
 from tests.unit.hooks import odd_loops
 
-from holdfast.waiting_gradients import MOST_GATHERED, WaitingGradients
+from holdfast.recording.waiting_gradients import MOST_GATHERED, WaitingGradients
 
 pytestmark = pytest.mark.torch
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from holdfast import page
+from holdfast.contract import page
 from holdfast.patches.work import BatchWork, work_of
-from holdfast.recorder import Recorder
+from holdfast.recording.recorder import Recorder
 
 torch = pytest.importorskip("torch")
 

@@ -8,8 +8,8 @@ import threading
 
 import pytest
 
-from holdfast import worker_server
-from holdfast.worker_server import LEAST_POOL, ROOM_FOR, can_start, has_room
+from holdfast.rank import worker_server
+from holdfast.rank.worker_server import LEAST_POOL, ROOM_FOR, can_start, has_room
 
 
 @pytest.fixture(autouse=True)

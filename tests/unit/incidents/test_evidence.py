@@ -13,8 +13,8 @@ import pytest
 from tests.unit.pretend_pages import NOBODY, publish, write_page
 from tests.unit.ranks.scene import record
 
-from holdfast import page
-from holdfast.page import PAGE_SIZE, STACKS_SIGNAL
+from holdfast.contract import page
+from holdfast.contract.page import PAGE_SIZE, STACKS_SIGNAL
 from holdfast_sidecar.config.redaction import REDACTED, Redaction, secrets_among
 from holdfast_sidecar.incidents.collect import Request, clean_page, keep_evidence
 from holdfast_sidecar.incidents.rank_facts import RankFacts, is_kept

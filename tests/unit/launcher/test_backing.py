@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
 
-from holdfast.page import (  # noqa: E402
+from holdfast.contract.page import (  # noqa: E402
     PAGE_SIZE,
     WORD_COUNT,
     WORDS_OFFSET,

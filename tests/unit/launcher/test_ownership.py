@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.own_directory import open_private
+from holdfast.contract.own_directory import open_private
 from holdfast_sidecar.config.paths import hold_shm
 from holdfast_sidecar.config.settings import BadInput, PathSettings
 from holdfast_sidecar.launcher.ownership import (

@@ -3,7 +3,7 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-from holdfast import page
+from holdfast.contract import page
 from holdfast_sidecar.launcher.rank_state import (
     has_stepped,
     read_completed_steps,

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.unit.hooks.test_identity import KILLED_4_GIB, TRAINING
 
-from holdfast.identity import parse_stat
+from holdfast.contract.identity import parse_stat
 from holdfast_sidecar.linux.process import exit_code_of, is_back, read_is_dying
 
 PID = 22229

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from tests.unit.pretend_pages import write_page
 
-from holdfast import page
-from holdfast.page import OrderKind, Reply, ReplyState
+from holdfast.contract import page
+from holdfast.contract.page import OrderKind, Reply, ReplyState
 from holdfast_sidecar.config.paths import Places
 from holdfast_sidecar.performance import traces
 from holdfast_sidecar.performance.traces import KEPT, SUM_UP_S, NodeTraces

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.permit import Handle, Licence, NotPermitted
+from holdfast.contract.permit import Handle, Licence, NotPermitted
 from holdfast_sidecar.actions import have_all_kept
 from holdfast_sidecar.policy.budget import Warrant, refusal, warranted
 from holdfast_sidecar.records.codec import encode

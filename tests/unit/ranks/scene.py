@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from holdfast.page import (
+from holdfast.contract.page import (
     WORD_COUNT,
     Ending,
     Identity,

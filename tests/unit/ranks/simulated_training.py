@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from tests.unit.ranks.scene import identity
 
-from holdfast.page import WORD_COUNT, Phase, Record, Word
+from holdfast.contract.page import WORD_COUNT, Phase, Record, Word
 from holdfast_sidecar.config.settings import StallSettings
 from holdfast_sidecar.linux.syscalls import Wait, Where
 from holdfast_sidecar.ranks.history import Child, CloserLook, Scrutiny, scrutinise

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.unit.pretend_pages import write_page
 
-from holdfast.page import OrderKind
+from holdfast.contract.page import OrderKind
 from holdfast_sidecar.ranks.page import (
     Pages,
     arm_checkpoint,

@@ -6,7 +6,7 @@ import pytest
 from tests.unit.ranks import scene
 from tests.unit.ranks.test_arrival import PAST, STEP, counted, mute, standing, trace
 
-from holdfast.page import Ending, Phase
+from holdfast.contract.page import Ending, Phase
 from holdfast_sidecar.config.settings import StallSettings
 from holdfast_sidecar.linux.syscalls import Wait, Where
 from holdfast_sidecar.ranks.arrival import (

@@ -6,7 +6,7 @@ import signal
 import pytest
 from tests.unit.ranks.scene import history, look, moment, ranks
 
-from holdfast.page import END_SIGNAL, Ending
+from holdfast.contract.page import END_SIGNAL, Ending
 from holdfast_sidecar.ranks.checks import find_crashes
 from holdfast_sidecar.ranks.observation import RankLook
 from holdfast_sidecar.records.findings import Finding, Kind

@@ -11,7 +11,7 @@ from tests.unit.ranks.scene import record
 from tests.unit.ranks.test_arrival import PAST, STEP, standing, trace
 from tests.unit.test_loop import Coordination, loop
 
-from holdfast.page import Phase, Word
+from holdfast.contract.page import Phase, Word
 from holdfast_sidecar.loop import Loop
 from holdfast_sidecar.ranks.observation import RankHistory
 from holdfast_sidecar.records.codec import encode

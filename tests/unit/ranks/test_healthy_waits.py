@@ -12,7 +12,7 @@ import pytest
 from tests.unit.ranks import scene
 from tests.unit.ranks.test_arrival import PAST, STEP, standing, trace
 
-from holdfast.page import Phase
+from holdfast.contract.page import Phase
 from holdfast_sidecar.config.settings import StallSettings
 from holdfast_sidecar.linux.syscalls import Wait, Where
 from holdfast_sidecar.ranks.arrival import judge_collectives, note_rest, settle

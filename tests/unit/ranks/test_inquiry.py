@@ -9,7 +9,7 @@ import pytest
 from tests.unit.pretend_pages import write_page
 from tests.unit.ranks import scene
 
-from holdfast.page import Phase, Word
+from holdfast.contract.page import Phase, Word
 from holdfast_sidecar.ranks import flight_recorder
 from holdfast_sidecar.ranks.flight_recorder import (
     AGAIN_S,

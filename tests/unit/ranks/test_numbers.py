@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 import pytest
 from tests.unit.ranks.scene import history, look, moment, ranks
 
-from holdfast.page import Record, RecordFlag, Word, float_bits
+from holdfast.contract.page import Record, RecordFlag, Word, float_bits
 from holdfast_sidecar.config.settings import NumbersSettings
 from holdfast_sidecar.ranks.checks import SCALER, SCALER_GIVES_UP, TOLD_FOR_S, find_bad_numbers
 from holdfast_sidecar.ranks.history import SETTLED, WINDOW, NumberHistory, follow_numbers

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from tests.unit.ranks.scene import record
 
-from holdfast.page import RecordFlag
+from holdfast.contract.page import RecordFlag
 from holdfast_sidecar.ranks.observation import own_s
 
 

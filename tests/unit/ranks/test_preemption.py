@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.page import Flag, Identity, Word
+from holdfast.contract.page import Flag, Identity, Word
 from holdfast_sidecar.ranks.checks import asked_of, find_preemption, told_to_go
 from holdfast_sidecar.ranks.observation import RankHistory, RankLook, Ranks
 from holdfast_sidecar.records.clock import Moment

@@ -10,8 +10,8 @@ import pytest
 from tests.unit.pretend_pages import NOBODY, publish, set_word, write_page
 from tests.unit.ranks.scene import record
 
-from holdfast import page
-from holdfast.identity import read_identity
+from holdfast.contract import page
+from holdfast.contract.identity import read_identity
 from holdfast_sidecar.ranks.page import Pages, RankPage
 from holdfast_sidecar.ranks.probe import RanksProbe, Turns, parse_turns
 

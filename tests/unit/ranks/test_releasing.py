@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from holdfast.page import (
+from holdfast.contract.page import (
     END_SIGNAL,
     PAGE_SIZE,
     WORDS_OFFSET,
@@ -18,7 +18,7 @@ from holdfast.page import (
     pack_identity,
     parse_words,
 )
-from holdfast.permit import Handle, Permit
+from holdfast.contract.permit import Handle, Permit
 from holdfast_sidecar.ranks import ending as releasing
 from holdfast_sidecar.ranks.ending import is_over, release
 from holdfast_sidecar.ranks.observation import RankHistory, RankLook

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.unit.ranks.scene import history, look, moment, steps
 
-from holdfast.page import Flag, Record, RecordFlag, Word, float_bits
+from holdfast.contract.page import Flag, Record, RecordFlag, Word, float_bits
 from holdfast_sidecar.config.settings import Settings
 from holdfast_sidecar.controller.fence import KEPT_S, HeartbeatTimes
 from holdfast_sidecar.ranks.observation import RECORDS_KEPT, Attention

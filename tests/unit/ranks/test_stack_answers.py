@@ -10,7 +10,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from holdfast.page import STACKS_SIGNAL
+from holdfast.contract.page import STACKS_SIGNAL
 from holdfast_sidecar.ranks.page import RankPage
 from holdfast_sidecar.ranks.stacks import Asked, ask_for_stacks, await_stacks
 

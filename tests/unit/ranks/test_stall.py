@@ -17,7 +17,7 @@ from tests.unit.ranks.scene import (
 )
 from tests.unit.ranks.test_arrival import STEP, standing, trace
 
-from holdfast.page import Ending, Phase
+from holdfast.contract.page import Ending, Phase
 from holdfast_sidecar.config.settings import StallSettings
 from holdfast_sidecar.linux.syscalls import Wait, Where
 from holdfast_sidecar.ranks.history import Child, Scrutiny, scrutinise

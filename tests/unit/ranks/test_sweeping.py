@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from tests.unit.pretend_pages import write_page
 
-from holdfast.identity import ProcessIdentity, ProcessStatus
+from holdfast.contract.identity import ProcessIdentity, ProcessStatus
 from holdfast_sidecar.ranks.ending import find_leftovers, has_new_owner, remove_shared_memory
 
 RANK = ProcessIdentity(500, 1000)

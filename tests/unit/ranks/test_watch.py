@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.unit.pretend_pages import set_word, write_page
 
-from holdfast.page import DEATH_OFFSET, Word
+from holdfast.contract.page import DEATH_OFFSET, Word
 from holdfast_sidecar.ranks.death_watch import DeathWatch, Watch
 from holdfast_sidecar.ranks.page import Pages
 from holdfast_sidecar.ranks.probe import RanksProbe

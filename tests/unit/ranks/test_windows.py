@@ -6,7 +6,7 @@ import dataclasses
 
 from tests.unit.ranks.scene import history, look, moment, steps
 
-from holdfast.page import Record, Word
+from holdfast.contract.page import Record, Word
 from holdfast_sidecar.config.settings import Settings
 from holdfast_sidecar.ranks.history import WINDOWS_KEPT, Windows
 from holdfast_sidecar.ranks.observation import RankLook

@@ -32,7 +32,7 @@ FUNCTIONS_OF = {"os", "shutil", "signal"}
 PRIMITIVES = {"ending_processes": ENDS, "removing": REMOVES}
 """The two modules that call them."""
 
-EXEMPT = {"demo/", "checkpoint/snapshot/memory_holder"}
+EXEMPT = {"cli/demonstration/", "checkpoint/snapshot/memory_holder"}
 """The demonstration, in its own folder; and a program that runs without any of our packages."""
 
 LICENCES = {
@@ -186,7 +186,7 @@ def test_a_call_under_another_name_is_found() -> None:
     assert primitives_of("from shutil import rmtree as gone\n") == {"rmtree"}
     assert primitives_of("import os\nos.remove('x')\n[1].remove(1)\n") == {"remove"}
     assert asked_of("f(owned_file)\nx.own_child(1)\n") == {"owned_file", "own_child"}
-    assert asked_of("from holdfast.permit import own_group as it\n") == {"own_group"}
+    assert asked_of("from holdfast.contract.permit import own_group as it\n") == {"own_group"}
     assert makers_of("def f():\n  return permit.Permit(1)\nPermit(2)\n") == {"f", ""}
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import environment as names
+from holdfast.contract import environment as names
 from holdfast_sidecar.config.settings import BadInput, RedisSettings
 from holdfast_sidecar.store.connection import connect, open_store
 

@@ -8,18 +8,18 @@ import threading
 
 import torch
 
-from holdfast import page, snapshot_file
-from holdfast.data_position import Position
-from holdfast.page import Order, OrderKind
-from holdfast.placement import Placement
-from holdfast.recorder import Recorder
-from holdfast.registered import register
-from holdfast.saving import Savable
-from holdfast.snapshot_file import HEADER_SIZE, MAGIC, Word, slot_name
-from holdfast.snapshots.rounds import Rounds
-from holdfast.snapshots.shelf import Shelf
+from holdfast.contract import page, snapshot_file
+from holdfast.contract.page import Order, OrderKind
+from holdfast.contract.snapshot_file import HEADER_SIZE, MAGIC, Word, slot_name
+from holdfast.recording.placement import Placement
+from holdfast.recording.recorder import Recorder
+from holdfast.snapshots.schedule import Rounds
 from holdfast.snapshots.slot import Author
-from holdfast.snapshots.taking import Taking
+from holdfast.snapshots.slot_pool import Shelf
+from holdfast.snapshots.snapshotter import Taking
+from holdfast.state.data_position import Position
+from holdfast.state.registered import register
+from holdfast.state.saving import Savable
 
 JOB = "tested"
 SIZE = 1 << 19

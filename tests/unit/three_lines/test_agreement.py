@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.agreement import Agreement, BoardLost
+from holdfast.state.agreement import Agreement, BoardLost
 
 
 class Board:

@@ -9,17 +9,17 @@ from torch._dynamo.testing import CompileCounter
 from torch._dynamo.utils import counters
 from torch.optim.optimizer import _global_optimizer_pre_hooks as optimizer_hooks
 
+from holdfast.contract.page import Order, OrderKind
 from holdfast.guard import Guard
-from holdfast.page import Order, OrderKind
-from holdfast.placement import Placement
-from holdfast.registered import register
+from holdfast.recording.placement import Placement
 from holdfast.snapshots import copying
 from holdfast.snapshots.captured import Captured, steady_places
 from holdfast.snapshots.copying import GpuCopier, HostCopier
 from holdfast.snapshots.filling import Filling
 from holdfast.snapshots.layout import Source, sources
-from holdfast.snapshots.partner import Partner
+from holdfast.snapshots.replica_ack import Partner
 from holdfast.snapshots.slot import Author, open_slot
+from holdfast.state.registered import register
 
 pytestmark = pytest.mark.torch
 

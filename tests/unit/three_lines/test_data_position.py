@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler
 
-from holdfast.data_position import LoaderFeed, Position, SequenceFeed
+from holdfast.state.data_position import LoaderFeed, Position, SequenceFeed
 
 pytestmark = pytest.mark.torch
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from holdfast.registered import has_only_numbers, is_finite
+from holdfast.state.registered import has_only_numbers, is_finite
 
 pytestmark = pytest.mark.torch
 

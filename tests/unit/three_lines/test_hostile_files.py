@@ -7,15 +7,15 @@ import pickle
 import pytest
 import torch
 
-from holdfast import page
-from holdfast.checkpoint_files import MANIFEST, own_file, seal
-from holdfast.data_position import Position
-from holdfast.placement import Placement
-from holdfast.recorder import Recorder
-from holdfast.registered import register
-from holdfast.resuming import Candidate, ResumeFailed, resume
-from holdfast.saving import Mark, Savable, write_checkpoint
-from holdfast.storage import LocalFolder
+from holdfast.contract import page
+from holdfast.contract.checkpoint_files import MANIFEST, own_file, seal
+from holdfast.contract.storage import LocalFolder
+from holdfast.recording.placement import Placement
+from holdfast.recording.recorder import Recorder
+from holdfast.state.data_position import Position
+from holdfast.state.registered import register
+from holdfast.state.resuming import Candidate, ResumeFailed, resume
+from holdfast.state.saving import Mark, Savable, write_checkpoint
 
 pytestmark = pytest.mark.torch
 

@@ -7,15 +7,16 @@ import torch
 from torch.utils.data import DataLoader
 
 import holdfast
-from holdfast import page, process
-from holdfast.data_position import Position
+from holdfast.contract import page
+from holdfast.contract.page import Phase, Word
 from holdfast.job import Job
-from holdfast.page import Phase, Word
-from holdfast.recorder import Recorder
-from holdfast.recording import Unwatched
-from holdfast.registered import CannotRegister, register, replicated_parameters
-from holdfast.resuming import ResumeFailed
-from holdfast.saving import Savable
+from holdfast.rank import process
+from holdfast.recording.interface import Unwatched
+from holdfast.recording.recorder import Recorder
+from holdfast.state.data_position import Position
+from holdfast.state.registered import CannotRegister, register, replicated_parameters
+from holdfast.state.resuming import ResumeFailed
+from holdfast.state.saving import Savable
 
 pytestmark = pytest.mark.torch
 

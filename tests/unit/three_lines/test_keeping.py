@@ -7,17 +7,17 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from holdfast.snapshots import keeping
-from holdfast.snapshots.keeping import Known, free_slots, undecided
+from holdfast.snapshots import retention
+from holdfast.snapshots.retention import Known, free_slots, undecided
 
 
 def test_what_is_void_is_settled_once_nothing_before_it_is_open():
     known = Known(sealed=(67, 74, None), existing=67)
-    assert keeping.settled(known) == 73
-    known = keeping.is_void(known, 74)
-    assert keeping.settled(known) == 74
-    assert keeping.settled(keeping.sealed(keeping.overwriting(known, 2), 2, 75)) == 74
-    assert keeping.settled(Known(sealed=(None, None))) is None
+    assert retention.settled(known) == 73
+    known = retention.is_void(known, 74)
+    assert retention.settled(known) == 74
+    assert retention.settled(retention.sealed(retention.overwriting(known, 2), 2, 75)) == 74
+    assert retention.settled(Known(sealed=(None, None))) is None
 
 
 def test_an_empty_slot_is_taken_first_then_a_void_one_then_the_oldest():
@@ -48,16 +48,16 @@ def test_only_what_may_be_newer_than_the_newest_known_is_asked_about_newest_firs
 
 
 def test_a_verdict_is_waited_for_in_time_and_in_steps():
-    assert not keeping.has_waited(keeping.PATIENT_SKIPS, keeping.PATIENCE_S - 0.1)
-    assert not keeping.has_waited(keeping.PATIENT_SKIPS - 1, 1e9)
-    assert keeping.has_waited(keeping.PATIENT_SKIPS, keeping.PATIENCE_S)
+    assert not retention.has_waited(retention.PATIENT_SKIPS, retention.PATIENCE_S - 0.1)
+    assert not retention.has_waited(retention.PATIENT_SKIPS - 1, 1e9)
+    assert retention.has_waited(retention.PATIENT_SKIPS, retention.PATIENCE_S)
 
 
 def test_what_is_void_is_forgotten_with_its_slot():
-    known = keeping.overwriting(Known(sealed=(1, 2), existing=1, void=frozenset({2})), 1)
+    known = retention.overwriting(Known(sealed=(1, 2), existing=1, void=frozenset({2})), 1)
     assert known == Known(sealed=(1, None), existing=1, busy=1)
-    assert keeping.sealed(known, 1, 3) == Known(sealed=(1, 3), existing=1)
-    assert keeping.given_up(known) == Known(sealed=(1, None), existing=1)
+    assert retention.sealed(known, 1, 3) == Known(sealed=(1, 3), existing=1)
+    assert retention.given_up(known) == Known(sealed=(1, None), existing=1)
 
 
 @dataclass(frozen=True)
@@ -101,9 +101,9 @@ class World:
 def ask(known: Known, world: World, steps: list[int]) -> Known:
     for step in steps:
         if world.verdicts[step] == "go":
-            return keeping.exists(known, step)
+            return retention.exists(known, step)
         if world.verdicts[step] == "void":
-            known = keeping.is_void(known, step)
+            known = retention.is_void(known, step)
     return known
 
 
@@ -115,7 +115,7 @@ def next_worlds(world: World, steps: int, free=free_slots, orders=True) -> Itera
         if rank.at == "look":
             yield from looks(world, number, rank, free, orders)
         elif rank.at == "copy":
-            known = keeping.sealed(rank.known, rank.known.busy, rank.step)
+            known = retention.sealed(rank.known, rank.known.busy, rank.step)
             yield world.of(number, replace(rank, known=known, at="arrive"))
         else:
             arrived = world.arrive(rank.step)
@@ -137,7 +137,7 @@ def looks(world: World, number: int, rank: Rank, free, orders: bool) -> Iterator
         for holding in hold(seen) if orders else [seen]:
             slots = free(holding)
             if slots:
-                busy = keeping.overwriting(holding, slots[0])
+                busy = retention.overwriting(holding, slots[0])
                 yield after.of(number, replace(rank, known=busy, at="copy"))
             else:
                 yield after.decide(rank.step, "void").of(number, Rank(holding, rank.step + 1))

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from holdfast.placement import Placement
-from holdfast.snapshot_file import ALIGNMENT, parse_layout
+from holdfast.contract.snapshot_file import ALIGNMENT, parse_layout
+from holdfast.recording.placement import Placement
 from holdfast.snapshots.layout import CannotLayOut, plan, sources, view
 
 pytestmark = pytest.mark.torch

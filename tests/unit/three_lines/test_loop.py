@@ -11,16 +11,17 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor
 
-from holdfast import loop, page
-from holdfast.agreement import Agreement
-from holdfast.checkpoint_files import account_file
-from holdfast.data_position import Position
+from holdfast import loop
+from holdfast.contract import page
+from holdfast.contract.checkpoint_files import account_file
+from holdfast.contract.page import Order, OrderKind, Phase, ReplyState, Word
 from holdfast.loop import Boundary
-from holdfast.page import Order, OrderKind, Phase, ReplyState, Word
-from holdfast.placement import Placement
-from holdfast.recorder import Recorder
-from holdfast.registered import register
-from holdfast.saving import Savable
+from holdfast.recording.placement import Placement
+from holdfast.recording.recorder import Recorder
+from holdfast.state.agreement import Agreement
+from holdfast.state.data_position import Position
+from holdfast.state.registered import register
+from holdfast.state.saving import Savable
 
 pytestmark = pytest.mark.torch
 

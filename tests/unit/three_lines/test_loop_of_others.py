@@ -5,16 +5,17 @@ import time
 import pytest
 import torch
 
-from holdfast import page, process
-from holdfast.checkpoint_source import load_checkpoint
+from holdfast.contract import page
+from holdfast.contract.page import Flag, Order, OrderKind, Phase, Word
+from holdfast.contract.storage import LocalFolder
 from holdfast.guard import LIMIT
 from holdfast.job import Job
-from holdfast.page import Flag, Order, OrderKind, Phase, Word
-from holdfast.placement import Placement
-from holdfast.recorder import Recorder
-from holdfast.resuming import Resumed
-from holdfast.saving import Savable
-from holdfast.storage import LocalFolder
+from holdfast.rank import process
+from holdfast.recording.placement import Placement
+from holdfast.recording.recorder import Recorder
+from holdfast.state.checkpoint_source import load_checkpoint
+from holdfast.state.resuming import Resumed
+from holdfast.state.saving import Savable
 
 pytestmark = pytest.mark.torch
 

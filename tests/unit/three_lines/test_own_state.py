@@ -11,10 +11,10 @@ import numpy
 import pytest
 import torch
 
-from holdfast.data_position import Position
-from holdfast.own_file import read_own, write_own
-from holdfast.own_state import NotPlain, decode, encode, parse_device, spell_device
-from holdfast.random_state import RandomState, capture_random_state, restore_random_state
+from holdfast.state.data_position import Position
+from holdfast.state.own_file import read_own, write_own
+from holdfast.state.own_state import NotPlain, decode, encode, parse_device, spell_device
+from holdfast.state.random_state import RandomState, capture_random_state, restore_random_state
 
 pytestmark = pytest.mark.torch
 

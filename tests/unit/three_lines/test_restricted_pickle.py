@@ -10,9 +10,9 @@ import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint import metadata
 from torch.distributed.checkpoint.filesystem import _StorageInfo as place
 
-from holdfast.restricted_pickle import Refused, load_metadata
-from holdfast.storage import LocalFolder
-from holdfast.torch_checkpoint import FolderReader, FolderWriter, torch_checkpoint
+from holdfast.contract.storage import LocalFolder
+from holdfast.state.restricted_pickle import Refused, load_metadata
+from holdfast.state.torch_checkpoint import FolderReader, FolderWriter, torch_checkpoint
 
 pytestmark = pytest.mark.torch
 

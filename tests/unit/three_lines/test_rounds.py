@@ -12,17 +12,18 @@ from tests.unit.three_lines.slots import JOB, Rank, headers, make_slot, train_on
 from torch.distributed import HashStore
 from torch.optim.optimizer import _global_optimizer_pre_hooks as optimizer_hooks
 
-from holdfast import page, process
-from holdfast.data_position import Position
+from holdfast.contract import page
+from holdfast.contract.page import OrderKind, Phase, ReplyState, Word
+from holdfast.contract.snapshot_file import Word as FileWord
+from holdfast.contract.snapshot_file import parse_state
 from holdfast.guard import Guard
-from holdfast.page import OrderKind, Phase, ReplyState, Word
-from holdfast.placement import Placement
-from holdfast.registered import register
-from holdfast.saving import Savable
-from holdfast.snapshot_file import Word as FileWord
-from holdfast.snapshot_file import parse_state
-from holdfast.snapshots import keeping
-from holdfast.snapshots.rounds import read_rounds
+from holdfast.rank import process
+from holdfast.recording.placement import Placement
+from holdfast.snapshots import retention
+from holdfast.snapshots.schedule import read_rounds
+from holdfast.state.data_position import Position
+from holdfast.state.registered import register
+from holdfast.state.saving import Savable
 
 pytestmark = pytest.mark.torch
 
@@ -165,9 +166,9 @@ def test_a_verdict_that_never_comes_is_void_in_the_end(two):
         rank.start()
     alone.run(2, 3)
     alone.now_ns = 0
-    alone.run(*range(4, 4 + keeping.PATIENT_SKIPS))
+    alone.run(*range(4, 4 + retention.PATIENT_SKIPS))
     assert alone.steps == [2, 3]
-    alone.now_ns = int(keeping.PATIENCE_S * 1e9)
+    alone.now_ns = int(retention.PATIENCE_S * 1e9)
     alone.run(20)
     assert alone.steps == [20, 3]
     other.run(2)  # too late: nobody has it any more

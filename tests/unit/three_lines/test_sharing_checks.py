@@ -9,15 +9,16 @@ import pytest
 import torch
 from torch.distributed import HashStore
 
-from holdfast import page, resuming
-from holdfast.checkpoint_files import MANIFEST, PromisedFile, seal, share_checks
-from holdfast.data_position import Position
-from holdfast.placement import Placement
-from holdfast.recorder import Recorder
-from holdfast.registered import register
-from holdfast.resuming import Candidate, ResumeFailed, resume
-from holdfast.saving import Mark, Savable, write_checkpoint
-from holdfast.storage import LocalFolder, sight_of
+from holdfast.contract import page
+from holdfast.contract.checkpoint_files import MANIFEST, PromisedFile, seal, share_checks
+from holdfast.contract.storage import LocalFolder, sight_of
+from holdfast.recording.placement import Placement
+from holdfast.recording.recorder import Recorder
+from holdfast.state import resuming
+from holdfast.state.data_position import Position
+from holdfast.state.registered import register
+from holdfast.state.resuming import Candidate, ResumeFailed, resume
+from holdfast.state.saving import Mark, Savable, write_checkpoint
 
 pytestmark = pytest.mark.torch
 
@@ -152,7 +153,7 @@ def test_the_image_of_a_disk_on_another_machine_is_another_storage(scene, monkey
     monkeypatch.setattr(Path, "stat", lambda path: Disk)
     for boot in ("one", "other"):
         (tmp_path / boot).write_text(boot)
-        monkeypatch.setattr("holdfast.storage.BOOT_ID", tmp_path / boot)
+        monkeypatch.setattr("holdfast.contract.storage.BOOT_ID", tmp_path / boot)
         sights.add(sight_of(LocalFolder(scene.path), MANIFEST))
     assert len(sights) == 2
 

@@ -8,12 +8,12 @@ import pytest
 import torch
 from tests.unit.three_lines.slots import JOB, SIZE, Rank, make_slot, sealed_steps, train_one
 
-from holdfast.loading import LoadFailed, load_state
-from holdfast.placement import Placement
-from holdfast.snapshot_file import HEADER_SIZE, Word, parse_header
+from holdfast.contract.snapshot_file import HEADER_SIZE, Word, parse_header
+from holdfast.recording.placement import Placement
 from holdfast.snapshots.found import Fetched, SlotsOfBefore, find, newest_common
 from holdfast.snapshots.slot import open_slot
 from holdfast.snapshots.snapshot_source import read_snapshot
+from holdfast.state.loading import LoadFailed, load_state
 
 pytestmark = pytest.mark.torch
 

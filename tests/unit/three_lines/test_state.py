@@ -6,16 +6,16 @@ from dataclasses import replace
 import pytest
 import torch
 
-from holdfast.checkpoint_files import account_file
-from holdfast.checkpoint_source import load_checkpoint
-from holdfast.data_position import Position
-from holdfast.loading import LoadFailed
-from holdfast.own_state import CannotSave
-from holdfast.placement import Placement
-from holdfast.random_state import capture_random_state
-from holdfast.registered import CannotRegister, register
-from holdfast.saving import Mark, Savable, write_checkpoint
-from holdfast.storage import LocalFolder
+from holdfast.contract.checkpoint_files import account_file
+from holdfast.contract.storage import LocalFolder
+from holdfast.recording.placement import Placement
+from holdfast.state.checkpoint_source import load_checkpoint
+from holdfast.state.data_position import Position
+from holdfast.state.loading import LoadFailed
+from holdfast.state.own_state import CannotSave
+from holdfast.state.random_state import capture_random_state
+from holdfast.state.registered import CannotRegister, register
+from holdfast.state.saving import Mark, Savable, write_checkpoint
 
 pytestmark = pytest.mark.torch
 

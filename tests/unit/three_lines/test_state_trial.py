@@ -6,16 +6,16 @@ import pickle
 import pytest
 import torch
 
-from holdfast import environment, page
-from holdfast.data_position import Position
+from holdfast.contract import environment, page
+from holdfast.contract.page import Order, OrderKind, ReplyState, Word
 from holdfast.job import MOST_GATHERED, Job
 from holdfast.loop import Boundary
-from holdfast.page import Order, OrderKind, ReplyState, Word
-from holdfast.placement import Placement
-from holdfast.recorder import Recorder
-from holdfast.registered import register
-from holdfast.saving import Savable
-from holdfast.state_trial import TRIED_AFTER, try_state
+from holdfast.recording.placement import Placement
+from holdfast.recording.recorder import Recorder
+from holdfast.state.data_position import Position
+from holdfast.state.registered import register
+from holdfast.state.saving import Savable
+from holdfast.state.state_trial import TRIED_AFTER, try_state
 
 pytestmark = pytest.mark.torch
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from holdfast.page import Word
+from holdfast.contract.page import Word
 from holdfast_sidecar.checkpoint.replication.fetch import Means, Neighbours, PeerCounts, Tally
 from holdfast_sidecar.checkpoint.replication.pull import Transfers
 from holdfast_sidecar.checkpoint.replication.server import Hosting

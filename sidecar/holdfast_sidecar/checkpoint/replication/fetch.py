@@ -20,9 +20,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from holdfast.owned import owned_file
-from holdfast.removing import unlink
-from holdfast.snapshot_file import (
+from holdfast.contract.owned import owned_file
+from holdfast.contract.removing import unlink
+from holdfast.contract.snapshot_file import (
     FETCHED_PREFIX,
     FETCHED_WITHIN_S,
     OWN_DIRECTORY,

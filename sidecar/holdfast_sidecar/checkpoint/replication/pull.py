@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from holdfast.snapshot_file import OWN_DIRECTORY
+from holdfast.contract.snapshot_file import OWN_DIRECTORY
 from holdfast_sidecar.checkpoint.replication.fetch import (
     FAILURES,
     Fetching,

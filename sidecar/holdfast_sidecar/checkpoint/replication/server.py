@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from holdfast.snapshot_file import OWN_DIRECTORY
+from holdfast.contract.snapshot_file import OWN_DIRECTORY
 from holdfast_sidecar.checkpoint.replication.fetch import Tally
 from holdfast_sidecar.checkpoint.replication.slots import SealWatch
 from holdfast_sidecar.checkpoint.replication.transfer import (

@@ -19,9 +19,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from holdfast.owned import owned_file
-from holdfast.removing import unlink
-from holdfast.snapshot_file import (
+from holdfast.contract.owned import owned_file
+from holdfast.contract.removing import unlink
+from holdfast.contract.snapshot_file import (
     COPIES_DIRECTORY,
     HEADER_SIZE,
     SLOT_NAME,

@@ -19,8 +19,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from holdfast.page import Order, OrderKind, Word, parse_words
-from holdfast.snapshot_file import COPIES_DIRECTORY, HEADER_SIZE, OWN_DIRECTORY, SlotHeader
+from holdfast.contract.page import Order, OrderKind, Word, parse_words
+from holdfast.contract.snapshot_file import COPIES_DIRECTORY, HEADER_SIZE, OWN_DIRECTORY, SlotHeader
 from holdfast_sidecar.checkpoint.replication.slots import (
     Expected,
     HeldSlot,

@@ -18,9 +18,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from holdfast.owned import owned_file
-from holdfast.removing import unlink
-from holdfast.snapshot_file import (
+from holdfast.contract.owned import owned_file
+from holdfast.contract.removing import unlink
+from holdfast.contract.snapshot_file import (
     HEADER_SIZE,
     JOB_OFFSET,
     JOB_SIZE,

@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
-from holdfast.owned import owned_file
-from holdfast.removing import unlink
-from holdfast.snapshot_file import MEMORY_NAME
+from holdfast.contract.owned import owned_file
+from holdfast.contract.removing import unlink
+from holdfast.contract.snapshot_file import MEMORY_NAME
 
 log = logging.getLogger(__name__)
 

@@ -3,7 +3,7 @@
 It outlives ranks and sidecars, so what is sealed does, too. It ends when nobody has the other end
 of its socket any more, launcher and sidecar alike, or with everything else by SIGKILL: either way
 the kernel frees the memory, as it has no name of its own. Names in the node's directory only lead
-here (`holdfast.snapshot_file.open_slot_file`).
+here (`holdfast.contract.snapshot_file.open_slot_file`).
 """
 
 from __future__ import annotations

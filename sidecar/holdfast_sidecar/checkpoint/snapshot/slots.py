@@ -16,8 +16,8 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
-from holdfast.page import Flag, Word
-from holdfast.snapshot_file import COPIES_DIRECTORY, OWN_DIRECTORY
+from holdfast.contract.page import Flag, Word
+from holdfast.contract.snapshot_file import COPIES_DIRECTORY, OWN_DIRECTORY
 from holdfast_sidecar.checkpoint.snapshot.files import (
     NAMED,
     Checking,

@@ -17,9 +17,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
-from holdfast import environment
-from holdfast.ending_processes import signal_child
-from holdfast.permit import own_child
+from holdfast.contract import environment
+from holdfast.contract.ending_processes import signal_child
+from holdfast.contract.permit import own_child
 from holdfast_sidecar.checkpoint.directory import checkpoint_url
 from holdfast_sidecar.checkpoint.ledger import NothingResumable
 from holdfast_sidecar.checkpoint.writer.requests import (

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from holdfast.snapshot_file import (
+from holdfast.contract.snapshot_file import (
     COPIES_DIRECTORY,
     HEADER_SIZE,
     OWN_DIRECTORY,

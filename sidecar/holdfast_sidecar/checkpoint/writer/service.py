@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from holdfast.storage import open_folder
+from holdfast.contract.storage import open_folder
 from holdfast_sidecar.checkpoint.directory import CheckpointDirectory
 from holdfast_sidecar.checkpoint.ledger import NothingResumable
 from holdfast_sidecar.checkpoint.manifest import hash_listed, list_files

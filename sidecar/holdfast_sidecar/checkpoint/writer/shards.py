@@ -35,19 +35,19 @@ from torch.distributed.checkpoint.planner import (
 )
 from torch.distributed.checkpoint.storage import WriteResult
 
-from holdfast.checkpoint_files import (
+from holdfast.contract.checkpoint_files import (
     TORCH_METADATA,
     FolderMark,
     account_file,
     claim_folder,
     own_file,
 )
-from holdfast.own_file import write_own
-from holdfast.permit import Permit
-from holdfast.registered import has_only_numbers
-from holdfast.snapshot_file import Entry
-from holdfast.storage import Folder, open_folder, written_here
-from holdfast.torch_checkpoint import FolderWriter, torch_checkpoint
+from holdfast.contract.permit import Permit
+from holdfast.contract.snapshot_file import Entry
+from holdfast.contract.storage import Folder, open_folder, written_here
+from holdfast.state.own_file import write_own
+from holdfast.state.registered import has_only_numbers
+from holdfast.state.torch_checkpoint import FolderWriter, torch_checkpoint
 from holdfast_sidecar.checkpoint.manifest import hash_file
 from holdfast_sidecar.checkpoint.worker_threads import WorkerThreads
 from holdfast_sidecar.checkpoint.writer.queue import Tell

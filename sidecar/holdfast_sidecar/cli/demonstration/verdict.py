@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from holdfast import environment as names
+from holdfast.contract import environment as names
 from holdfast_sidecar.cli.demonstration import job as programs
 from holdfast_sidecar.cli.demonstration.job import (
     DemonstrationStopped,

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from holdfast import switches
-from holdfast.ending_processes import signal_child
-from holdfast.permit import own_child
+from holdfast.contract.ending_processes import signal_child
+from holdfast.contract.permit import own_child
 from holdfast_sidecar.cli.doctor.check import FAIL, NOTE, OK, WARN, Check
 from holdfast_sidecar.components.gpu.nvml.gpm import METRICS
 from holdfast_sidecar.components.gpu.nvml.wire import parse_reading

@@ -8,8 +8,8 @@ import os
 import resource
 from pathlib import Path
 
-from holdfast.ending_processes import signal_child
-from holdfast.permit import own_child
+from holdfast.contract.ending_processes import signal_child
+from holdfast.contract.permit import own_child
 from holdfast_sidecar.checkpoint.snapshot.slots import RoomReader
 from holdfast_sidecar.cli.doctor.check import FAIL, NOTE, OK, WARN, Check
 from holdfast_sidecar.components.host.clock import UNSYNCHRONISED, read_clock

@@ -18,10 +18,10 @@ from pathlib import Path
 import redis
 from redis.exceptions import RedisError
 
-from holdfast.identity import ProcessIdentity, is_alive
-from holdfast.owned import owned_file
-from holdfast.removing import rmdir
-from holdfast.storage import absolute, is_url, open_folder, written_here
+from holdfast.contract.identity import ProcessIdentity, is_alive
+from holdfast.contract.owned import owned_file
+from holdfast.contract.removing import rmdir
+from holdfast.contract.storage import absolute, is_url, open_folder, written_here
 from holdfast_sidecar import __version__, startup
 from holdfast_sidecar.checkpoint.ledger import untouched
 from holdfast_sidecar.cli.doctor.check import FAIL, NOTE, OK, WARN, Check

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from holdfast import page
+from holdfast.contract import page
 from holdfast_sidecar.checks import judge_fabric
 from holdfast_sidecar.cli.doctor.check import FAIL, NOTE, OK, WARN, Check
 from holdfast_sidecar.cli.doctor.gpu import Driver

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from holdfast import page
-from holdfast.identity import ProcessIdentity, parse_stat
+from holdfast.contract import page
+from holdfast.contract.identity import ProcessIdentity, parse_stat
 from holdfast_sidecar.components.gpu.ownership import CHOOSING, Company, Device, Process, Seat
 from holdfast_sidecar.components.gpu.readings import GpuReading
 from holdfast_sidecar.linux.files import read_if_any

@@ -10,9 +10,9 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from holdfast import environment
-from holdfast.ending_processes import signal_group
-from holdfast.permit import own_group
+from holdfast.contract import environment
+from holdfast.contract.ending_processes import signal_group
+from holdfast.contract.permit import own_group
 from holdfast_sidecar.components.gpu.readings import GpuReading
 from holdfast_sidecar.components.health_check.component import blamed
 from holdfast_sidecar.components.health_check.errand import CPU, GPU, Errand, Result

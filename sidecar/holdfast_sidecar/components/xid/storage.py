@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from holdfast.own_directory import make_closed
+from holdfast.contract.own_directory import make_closed
 from holdfast_sidecar.components.xid.history import (
     KEPT_S,
     LOOK_BACK_S,

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from holdfast.page import Phase
+from holdfast.contract.page import Phase
 from holdfast_sidecar.export.live import panels, scene
 from holdfast_sidecar.export.live.heatmap import HeatMemory, RankNow
 from holdfast_sidecar.export.live.panels import (

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from holdfast.page import Record
+from holdfast.contract.page import Record
 
 
 class DeviceParts(NamedTuple):

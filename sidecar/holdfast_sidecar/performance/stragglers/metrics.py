@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from holdfast.page import Word
+from holdfast.contract.page import Word
 from holdfast_sidecar.performance.summary import heard
 from holdfast_sidecar.policy.cluster import Cluster
 from holdfast_sidecar.ranks.observation import RankLook

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from holdfast.page import FIRST, GROUPS_TIMED, UNCLEAR
+from holdfast.contract.page import FIRST, GROUPS_TIMED, UNCLEAR
 from holdfast_sidecar.records.steps import Group, StepLine
 
 # Stages of a pipeline that a script built by hand, by who sends to whom in each step. Pure.

@@ -14,7 +14,7 @@ from itertools import islice
 from operator import and_, attrgetter
 from typing import NamedTuple
 
-from holdfast.page import RING_CAPACITY, Identity, Record, RecordFlag, Word
+from holdfast.contract.page import RING_CAPACITY, Identity, Record, RecordFlag, Word
 from holdfast_sidecar.performance.stragglers.device_time import DeviceRhythm, device_parts
 from holdfast_sidecar.performance.stragglers.load import Counts, Load, Meter, Surroundings
 from holdfast_sidecar.ranks.observation import RankLook

@@ -8,7 +8,7 @@ import time
 import zlib
 from pathlib import Path
 
-from holdfast.snapshot_file import (
+from holdfast.contract.snapshot_file import (
     HEADER_SIZE,
     JOB_OFFSET,
     MAGIC,

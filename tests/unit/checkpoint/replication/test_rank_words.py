@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from tests.unit.pretend_pages import set_word, write_page
 
-from holdfast.page import ORDER_SIZE, Order, OrderKind, Word, order_offset, parse_order
+from holdfast.contract.page import ORDER_SIZE, Order, OrderKind, Word, order_offset, parse_order
 from holdfast_sidecar.checkpoint.replication.fetch import Tally
 from holdfast_sidecar.checkpoint.replication.server import Hosting
 from holdfast_sidecar.checkpoint.replication.transfer import NO_MORE, Existing, RankWords

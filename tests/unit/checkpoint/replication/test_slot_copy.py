@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.unit.checkpoint.replication.slots import JOB, data_of, set_word, slot_bytes, write_slot
 
-from holdfast.snapshot_file import HEADER_SIZE, Word, parse_header
+from holdfast.contract.snapshot_file import HEADER_SIZE, Word, parse_header
 from holdfast_sidecar.checkpoint.replication.slots import (
     Expected,
     SlotBusy,

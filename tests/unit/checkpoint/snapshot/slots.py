@@ -7,7 +7,7 @@ import time
 import zlib
 from pathlib import Path
 
-from holdfast.snapshot_file import (
+from holdfast.contract.snapshot_file import (
     HEADER_SIZE,
     Entry,
     Word,

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.unit.checkpoint.snapshot.slots import SIZE, filled
 
-from holdfast.snapshot_file import COPIES_DIRECTORY, OWN_DIRECTORY
+from holdfast.contract.snapshot_file import COPIES_DIRECTORY, OWN_DIRECTORY
 from holdfast_sidecar.checkpoint.snapshot.files import SlotBusy, read_slots
 from holdfast_sidecar.checkpoint.snapshot.slots import Allocation, Needs, allocate, held_bytes
 from holdfast_sidecar.policy.replication import Margin, Room, Wish

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.unit.checkpoint.snapshot.slots import filled, seal, store
 
-from holdfast.snapshot_file import Word
+from holdfast.contract.snapshot_file import Word
 from holdfast_sidecar.checkpoint.snapshot import files
 from holdfast_sidecar.checkpoint.snapshot.files import (
     Checking,

@@ -8,8 +8,8 @@ import pytest
 from tests.unit.checkpoint.snapshot.slots import SIZE, filled, seal
 from tests.unit.pretend_pages import set_word, write_page
 
-from holdfast.page import Flag, Order, OrderKind, Word
-from holdfast.snapshot_file import COPIES_DIRECTORY, OWN_DIRECTORY
+from holdfast.contract.page import Flag, Order, OrderKind, Word
+from holdfast.contract.snapshot_file import COPIES_DIRECTORY, OWN_DIRECTORY
 from holdfast_sidecar.checkpoint.snapshot.slots import (
     MARGIN_EVERY_S,
     PRESSED_S,

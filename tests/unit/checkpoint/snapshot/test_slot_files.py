@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.unit.checkpoint.snapshot.slots import SIZE, filled, store
 
-from holdfast.snapshot_file import Word
+from holdfast.contract.snapshot_file import Word
 from holdfast_sidecar.checkpoint.snapshot.files import (
     SlotBusy,
     arrange_slots,

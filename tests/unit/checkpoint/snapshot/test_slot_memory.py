@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from tests.unit.checkpoint.snapshot.slots import SIZE, seal
 
-from holdfast.snapshot_file import MEMORY_NAME, open_slot_file, read_slot_facts
+from holdfast.contract.snapshot_file import MEMORY_NAME, open_slot_file, read_slot_facts
 from holdfast.snapshots.slot import open_slot
 from holdfast_sidecar.checkpoint.replication.slots import holding
 from holdfast_sidecar.checkpoint.snapshot.files import (

@@ -9,11 +9,11 @@ from typing import Any
 import torch
 from tests.unit.three_lines.slots import make_slot
 
-from holdfast.own_state import encode
-from holdfast.placement import Placement
-from holdfast.snapshot_file import OWN_DIRECTORY
+from holdfast.contract.snapshot_file import OWN_DIRECTORY
+from holdfast.recording.placement import Placement
 from holdfast.snapshots import layout
 from holdfast.snapshots.slot import Author, open_slot
+from holdfast.state.own_state import encode
 
 JOB = "tested"
 

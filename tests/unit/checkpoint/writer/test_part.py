@@ -19,11 +19,11 @@ import torch
 import torch.distributed.checkpoint as dcp
 from tests.unit.checkpoint.writer.sealed import JOB, own_state, seal_slot, shared_state
 
-from holdfast.checkpoint_files import MARK
-from holdfast.own_file import read_own
-from holdfast.snapshot_file import COPIES_DIRECTORY, HEADER_SIZE, Word, parse_header
-from holdfast.storage import LocalFolder
-from holdfast.torch_checkpoint import FolderReader
+from holdfast.contract.checkpoint_files import MARK
+from holdfast.contract.snapshot_file import COPIES_DIRECTORY, HEADER_SIZE, Word, parse_header
+from holdfast.contract.storage import LocalFolder
+from holdfast.state.own_file import read_own
+from holdfast.state.torch_checkpoint import FolderReader
 from holdfast_sidecar.checkpoint.directory import CheckpointDirectory
 from holdfast_sidecar.checkpoint.manifest import hash_file
 from holdfast_sidecar.checkpoint.writer.requests import Seal, WriteParts

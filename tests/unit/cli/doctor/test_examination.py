@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.storage import open_folder
-from holdfast.url_storage import UrlFolder
+from holdfast.contract.storage import open_folder
+from holdfast.contract.url_storage import UrlFolder
 from holdfast_sidecar.cli.doctor import host, timeouts
 from holdfast_sidecar.cli.doctor import job as directories
 from holdfast_sidecar.cli.doctor import job as redis_server

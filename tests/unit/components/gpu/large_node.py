@@ -17,7 +17,7 @@ from tests.unit.export.picture import (
 )
 from tests.unit.ranks.scene import history, look, steps
 
-from holdfast.page import Phase
+from holdfast.contract.page import Phase
 from holdfast_sidecar.components.gpu.energy import EnergyAccount, GpuView
 from holdfast_sidecar.components.gpu.ownership import Ownership, Source, Tie
 from holdfast_sidecar.components.gpu.readings import GpuReading

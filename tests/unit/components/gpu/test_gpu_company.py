@@ -12,8 +12,8 @@ import pytest
 from tests.unit.components.gpu.nodes import gpu, reading
 from tests.unit.pretend_pages import write_page
 
-from holdfast import page
-from holdfast.identity import ProcessIdentity, read_identity
+from holdfast.contract import page
+from holdfast.contract.identity import ProcessIdentity, read_identity
 from holdfast_sidecar.components.gpu.ownership import Device
 from holdfast_sidecar.components.gpu.process_probe import (
     CompanyReader,

@@ -8,7 +8,7 @@ import math
 from tests.unit.components.gpu.nodes import gpu, lost, ranks, reading, without
 from tests.unit.ranks.scene import history, look, moment
 
-from holdfast.page import Word
+from holdfast.contract.page import Word
 from holdfast_sidecar.components.gpu.component import GpuWatch
 from holdfast_sidecar.components.gpu.history import EVERY_S, SPAN_S, GpuHistory, follow_gpus
 from holdfast_sidecar.components.gpu.ownership import Company

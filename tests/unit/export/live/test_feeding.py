@@ -7,7 +7,7 @@ from tests.unit.export.picture import ranks
 from tests.unit.ranks.large_job import Job, picture, plan_of
 from tests.unit.ranks.scene import history, look, steps
 
-from holdfast.page import Phase
+from holdfast.contract.page import Phase
 from holdfast_sidecar.export.live.build import GONE, told_now
 
 

@@ -8,7 +8,7 @@ from tests.unit.export.picture import ranks
 from tests.unit.ranks.large_job import ATTEMPT, Job, picture
 from tests.unit.ranks.scene import history, look, steps
 
-from holdfast.page import Phase
+from holdfast.contract.page import Phase
 from holdfast_sidecar.export.live.build import gather, of_store, scene_of
 from holdfast_sidecar.export.live.view import INCIDENTS, LiveView
 from holdfast_sidecar.export.state import Picture

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.page import FIRST, UNCLEAR
+from holdfast.contract.page import FIRST, UNCLEAR
 from holdfast_sidecar.performance.stragglers.placement import Messages, find_stages
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from tests.unit.ranks.scene import identity, look, record
 
-from holdfast.page import Record, RecordFlag, Word
+from holdfast.contract.page import Record, RecordFlag, Word
 from holdfast_sidecar.performance.stragglers.load import Counts, Surroundings
 from holdfast_sidecar.performance.stragglers.windows import Windows
 from holdfast_sidecar.records.steps import StepLine, parse

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path
 
-from holdfast import environment
-from holdfast.ending_processes import signal_child
-from holdfast.permit import own_child
+from holdfast.contract import environment
+from holdfast.contract.ending_processes import signal_child
+from holdfast.contract.permit import own_child
 from holdfast_sidecar.components.gpu.nvml import wire
 from holdfast_sidecar.components.gpu.nvml.child_io import LAYOUT, BadFrameError, Frames
 from holdfast_sidecar.components.gpu.nvml.wire import Absent, BadMessageError, Failed, Message

@@ -12,8 +12,8 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from holdfast.ending_processes import signal_child
-from holdfast.permit import own_child
+from holdfast.contract.ending_processes import signal_child
+from holdfast.contract.permit import own_child
 from holdfast_sidecar.components.health_check.errand import Errand, Result
 from holdfast_sidecar.linux import priority
 from holdfast_sidecar.linux.process import die_with

@@ -1,0 +1,1 @@
+"""All that a sidecar may import of the hooks: page, identity, environment, files, storage."""

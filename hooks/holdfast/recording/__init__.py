@@ -1,0 +1,1 @@
+"""What a rank is doing, step by step, written where its sidecar reads it."""
