@@ -19,7 +19,7 @@ from bench.stragglers.names import AGGREGATE
 from bench.stragglers.scenario import Fault, Layout, Scenario
 from bench.stragglers.section import Section
 from bench.stragglers.simulated_job import SimulatedJob
-from holdfast_sidecar.performance.stragglers.component import Judging
+from holdfast_sidecar.performance.slowness import Judging
 from holdfast_sidecar.performance.stragglers.efficiency import EfficiencyWatch
 from holdfast_sidecar.performance.stragglers.judge import Judge
 from holdfast_sidecar.performance.stragglers.placement import Place

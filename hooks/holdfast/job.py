@@ -9,8 +9,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from holdfast import switches
-from holdfast.contract import environment
+from holdfast.contract import environment, switches
 from holdfast.contract.page import Flag, Phase
 from holdfast.contract.storage import absolute
 from holdfast.guard import Guard

@@ -36,7 +36,7 @@ from holdfast_sidecar.controller.fence import HeartbeatTimes
 from holdfast_sidecar.export.state import Cost, Picture
 from holdfast_sidecar.lifecycle import Farewell, Parting
 from holdfast_sidecar.linux.probe_runner import ProbeRunner
-from holdfast_sidecar.performance.stragglers.component import OwnNode, SlownessAttention
+from holdfast_sidecar.performance.slowness import OwnNode, SlownessAttention
 from holdfast_sidecar.policy.attached import obeyed
 from holdfast_sidecar.ranks.arrival import (
     concerned,

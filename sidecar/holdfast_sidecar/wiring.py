@@ -64,7 +64,7 @@ from holdfast_sidecar.linux.probe_runner import Patient, ProbeRunner
 from holdfast_sidecar.loop import Coordination, Loop, Teller
 from holdfast_sidecar.performance import layout_probe
 from holdfast_sidecar.performance.layout_probe import LayoutsProbe
-from holdfast_sidecar.performance.stragglers.component import SlownessAttention
+from holdfast_sidecar.performance.slowness import SlownessAttention
 from holdfast_sidecar.performance.stragglers.efficiency import EfficiencyWatch
 from holdfast_sidecar.performance.stragglers.judge import Judge
 from holdfast_sidecar.ranks.death_watch import DeathWatch

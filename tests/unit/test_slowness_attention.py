@@ -13,7 +13,7 @@ from tests.unit.records.slow_job import SLOW, slow
 from holdfast_sidecar.components.gpu.ownership import Ownership
 from holdfast_sidecar.components.machine import MachineReading
 from holdfast_sidecar.config.settings import StragglerSettings
-from holdfast_sidecar.performance.stragglers.component import OwnNode, SlownessAttention
+from holdfast_sidecar.performance.slowness import OwnNode, SlownessAttention
 from holdfast_sidecar.performance.stragglers.placement import Place
 from holdfast_sidecar.records.clock import Moment
 from holdfast_sidecar.records.findings import Finding, Kind

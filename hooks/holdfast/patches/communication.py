@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from holdfast import switches
+from holdfast.contract import switches
 from holdfast.guard import Guard
 from holdfast.patches import collectives, functional, group, reducer, waiting
 from holdfast.patches.grouped import Groups

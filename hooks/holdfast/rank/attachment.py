@@ -84,7 +84,7 @@ def _claim_page() -> None:
 
 
 def _become_the_rank(guard: Guard) -> None:
-    from holdfast import switches
+    from holdfast.contract import switches
     from holdfast.contract.page import Flag
     from holdfast.rank import early_environment, exit_report, process
     from holdfast.rank.claim import claim
@@ -138,7 +138,7 @@ def _patch_torch() -> None:
 
 
 def _apply_patches(guard: Guard) -> None:
-    from holdfast import switches
+    from holdfast.contract import switches
     from holdfast.patches import PATCHES
     from holdfast.rank import process
 

@@ -13,8 +13,7 @@ import time
 from collections.abc import Callable, Mapping
 from types import FrameType
 
-from holdfast import switches
-from holdfast.contract import environment
+from holdfast.contract import environment, switches
 from holdfast.contract.page import Flag, Word
 from holdfast.recording.interface import Recording
 

@@ -22,7 +22,7 @@ from holdfast_sidecar.config.paths import state_root
 from holdfast_sidecar.export.job_record import read_record
 from holdfast_sidecar.export.status import NodeStanding, SnapshotStanding, Standing, judge
 from holdfast_sidecar.incidents.explain import lost_s, whom
-from holdfast_sidecar.performance.stragglers.component import is_fresh
+from holdfast_sidecar.performance.slowness import is_fresh
 from holdfast_sidecar.policy.quarantine import ends_with
 from holdfast_sidecar.records.findings import Finding, Kind
 from holdfast_sidecar.records.formatting import brief, changed, span, who

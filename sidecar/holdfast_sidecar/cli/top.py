@@ -20,8 +20,8 @@ from holdfast_sidecar.cli.find_job import FoundJob, NoSuchJob, find_job
 from holdfast_sidecar.cli.options import FiniteRange, settings_options
 from holdfast_sidecar.cli.tui.http_client import Access, Away, Refused, Source, address_of
 from holdfast_sidecar.cli.tui.panes import frame
-from holdfast_sidecar.cli.tui.sources import Latest, SidecarSource, StoreSource, Watch, replay
-from holdfast_sidecar.cli.tui.state import Choice
+from holdfast_sidecar.cli.tui.sources import SidecarSource, StoreSource, Watch, replay
+from holdfast_sidecar.cli.tui.state import Choice, Latest
 from holdfast_sidecar.cli.tui.text import suited
 from holdfast_sidecar.config.loading import Effective
 from holdfast_sidecar.config.paths import state_root

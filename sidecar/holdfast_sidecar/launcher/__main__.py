@@ -15,8 +15,7 @@ from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
 
-from holdfast import switches
-from holdfast.contract import environment
+from holdfast.contract import environment, switches
 from holdfast.rank import attachment
 from holdfast_sidecar.launcher.last_line import say
 from holdfast_sidecar.launcher.pid1 import stand_aside

@@ -8,8 +8,7 @@ import sys
 
 import pytest
 
-from holdfast import switches
-from holdfast.contract import page
+from holdfast.contract import page, switches
 from holdfast.contract.page import Ending, Flag, Phase, RecordFlag, Word
 
 pytestmark = pytest.mark.torch

@@ -16,69 +16,53 @@ pytest.importorskip("importlinter")
 ROOT = Path(__file__).parents[3]
 
 PLANTED = {
+    "each room imports only rooms below it": (
+        "sidecar/holdfast_sidecar/records/planted.py",
+        "import holdfast_sidecar.export",
+    ),
     "hooks never import the sidecar, nor anything that it needs": (
         "hooks/holdfast/planted.py",
         "import psutil",
     ),
-    "the sidecar imports the contract from hooks, the launcher its attachment too": (
-        "sidecar/holdfast_sidecar/actions/planted.py",
-        "import holdfast.planted",
+    "the contract between hooks and sidecar imports nothing else of the hooks": (
+        "hooks/holdfast/contract/planted.py",
+        "import holdfast.guard",
     ),
-    "detectors, decisions, stragglers, live views and what GPU readings mean are pure": (
-        "sidecar/holdfast_sidecar/stragglers/planted.py",
+    "the sidecar imports the contract from hooks, and little more": (
+        "sidecar/holdfast_sidecar/ranks/planted.py",
+        "import holdfast.recording.recorder",
+    ),
+    "policy, time accounts and the judging of slow ranks are pure": (
+        "sidecar/holdfast_sidecar/policy/planted.py",
         "def answer() -> None:\n    import socket",
     ),
-    "probes, actions and coordination share records, and don't know each other": (
-        "sidecar/holdfast_sidecar/probes/planted.py",
-        "import holdfast_sidecar.actions.planted",
-    ),
-    "what is told does not know how it is served": (
-        "sidecar/holdfast_sidecar/records/planted.py",
-        "import holdfast_sidecar.serving",
-    ),
-    "nothing imports the command line": (
-        "sidecar/holdfast_sidecar/metrics/planted.py",
-        "import holdfast_sidecar.cli",
-    ),
-    "nothing on the sidecar's path imports the launcher": (
-        "sidecar/holdfast_sidecar/server/planted.py",
-        "import holdfast_sidecar.launcher",
+    "what is exported does not know how it is served": (
+        "sidecar/holdfast_sidecar/export/catalogue.py",
+        "import holdfast_sidecar.export.routes",
     ),
     "in the sidecar's package only the launcher, the writer and a node's test import torch": (
-        "sidecar/holdfast_sidecar/checkpoints/planted.py",
+        "sidecar/holdfast_sidecar/checkpoint/planted.py",
         "def answer() -> None:\n    import torch",
     ),
     "only a child of the sidecar asks NVML": (
-        "sidecar/holdfast_sidecar/nvml/planted.py",
+        "sidecar/holdfast_sidecar/components/gpu/nvml/planted.py",
         "def answer() -> None:\n    import holdfast_sidecar.components.gpu.nvml.device",
     ),
-    "nothing on the sidecar's path imports the writer": (
-        "sidecar/holdfast_sidecar/peers/planted.py",
-        "import holdfast_sidecar.writer",
-    ),
-    "nothing on the sidecar's path imports a node's test": (
-        "sidecar/holdfast_sidecar/gate/planted.py",
-        "import holdfast_sidecar.gate.exertion",
-    ),
-    "nothing on the sidecar's path imports what draws on a terminal": (
-        "sidecar/holdfast_sidecar/readings/planted.py",
-        "import holdfast_sidecar.top",
+    "nobody imports what runs as a process of its own": (
+        "sidecar/holdfast_sidecar/controller/planted.py",
+        "import holdfast_sidecar.checkpoint.writer.service",
     ),
     "Textual is imported where the screen is drawn, and nowhere else": (
-        "sidecar/holdfast_sidecar/top/planted.py",
+        "sidecar/holdfast_sidecar/cli/planted.py",
         "def answer() -> None:\n    import textual",
     ),
     "a live view becomes lines by pure functions": (
-        "sidecar/holdfast_sidecar/top/drawing/planted.py",
+        "sidecar/holdfast_sidecar/cli/tui/text.py",
         "import time",
     ),
     "what goes into a Grafana is decided without one, and without a clock": (
-        "sidecar/holdfast_sidecar/grafana/planted.py",
+        "sidecar/holdfast_sidecar/cli/grafana/push.py",
         "def answer() -> None:\n    import socket",
-    ),
-    "only the command line talks to a Grafana": (
-        "sidecar/holdfast_sidecar/evidence/planted.py",
-        "import holdfast_sidecar.cli.grafana.api",
     ),
 }
 
@@ -106,8 +90,18 @@ def test_every_import_contract_notices_a_planted_import(tmp_path: Path) -> None:
     for source in ("hooks", "sidecar"):
         shutil.copytree(ROOT / source, tmp_path / source)
     for path, code in PLANTED.values():
-        (tmp_path / path).write_text(f'"""Planted."""\n\n{code}\n')
+        there = tmp_path / path
+        before = there.read_text() if there.exists() else '"""Planted."""\n'
+        there.write_text(f"{before}\n{code}\n")
 
     verdicts = lint(tmp_path)
 
     assert [name for name in names if f"{name} BROKEN" not in verdicts] == []
+
+
+def test_few_imports_are_ignored_and_each_is_named_whole() -> None:
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    contracts = settings["tool"]["importlinter"]["contracts"]
+    ignored = [one for contract in contracts for one in contract.get("ignore_imports", [])]
+    assert len(ignored) <= 12
+    assert [one for one in ignored if "*" in one] == []

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast import switches
-from holdfast.contract import environment
+from holdfast.contract import environment, switches
 from holdfast.patches import PATCHES
 from holdfast.patches.communication import PARTS
 

@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from holdfast import switches
+from holdfast.contract import switches
 from holdfast_sidecar.cli.doctor.gpu import UNTRIED
 from holdfast_sidecar.config.settings import Settings
 from holdfast_sidecar.export.sidecar_metrics import ACTIONS

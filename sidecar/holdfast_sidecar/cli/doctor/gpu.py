@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from holdfast import switches
+from holdfast.contract import switches
 from holdfast.contract.ending_processes import signal_child
 from holdfast.contract.permit import own_child
 from holdfast_sidecar.cli.doctor.check import FAIL, NOTE, OK, WARN, Check

@@ -9,8 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from holdfast_sidecar.cli.tui.heatmap import LETTERS, legend, level
-from holdfast_sidecar.cli.tui.sources import Latest
-from holdfast_sidecar.cli.tui.state import Choice, Order, Pane
+from holdfast_sidecar.cli.tui.state import Choice, Latest, Order, Pane
 from holdfast_sidecar.cli.tui.text import (
     Body,
     Canvas,

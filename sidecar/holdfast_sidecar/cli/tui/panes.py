@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from holdfast_sidecar.cli.tui.heading import heading, help_page
 from holdfast_sidecar.cli.tui.ranks import passes, ranks
-from holdfast_sidecar.cli.tui.sources import Latest
-from holdfast_sidecar.cli.tui.state import Choice, Pane
+from holdfast_sidecar.cli.tui.state import Choice, Latest, Pane
 from holdfast_sidecar.cli.tui.text import (
     UNKNOWN,
     Body,

@@ -21,8 +21,8 @@ from textual.widgets import Input
 from holdfast_sidecar.cli.tui.heading import heading
 from holdfast_sidecar.cli.tui.heatmap import COLOURS
 from holdfast_sidecar.cli.tui.panes import KEYS, body, keys_line
-from holdfast_sidecar.cli.tui.sources import Latest, Watching
-from holdfast_sidecar.cli.tui.state import Choice, Cursor, Pane
+from holdfast_sidecar.cli.tui.sources import Watching
+from holdfast_sidecar.cli.tui.state import Choice, Cursor, Latest, Pane
 from holdfast_sidecar.cli.tui.text import (
     HEAT,
     Body,

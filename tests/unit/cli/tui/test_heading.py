@@ -6,8 +6,7 @@ import pytest
 from tests.unit.export.live.pretend_views import healthy, redis_away, troubled
 
 from holdfast_sidecar.cli.tui.heading import heading
-from holdfast_sidecar.cli.tui.sources import Latest
-from holdfast_sidecar.cli.tui.state import Choice, Order
+from holdfast_sidecar.cli.tui.state import Choice, Latest, Order
 from holdfast_sidecar.cli.tui.text import UNICODE, plain
 from holdfast_sidecar.export.live.view import CheckpointView
 

@@ -14,8 +14,7 @@ import pytest
 from tests.extras import package
 from tests.unit.export.live.pretend_views import HOSTILE, healthy, hostile, troubled
 
-from holdfast_sidecar.cli.tui.sources import Latest
-from holdfast_sidecar.cli.tui.state import Choice, Grouping, Order, Pane
+from holdfast_sidecar.cli.tui.state import Choice, Grouping, Latest, Order, Pane
 from holdfast_sidecar.cli.tui.text import ASCII, UNICODE, Signs
 from holdfast_sidecar.export.live.view import IncidentView, LiveView
 

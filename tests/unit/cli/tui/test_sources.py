@@ -14,13 +14,13 @@ from holdfast_sidecar.cli.tui import sources
 from holdfast_sidecar.cli.tui.http_client import Access, Away, MemorySource, Refused
 from holdfast_sidecar.cli.tui.sources import (
     LEFT_ALONE,
-    Latest,
     SidecarSource,
     StoreSource,
     look,
     parse_view,
     replay,
 )
+from holdfast_sidecar.cli.tui.state import Latest
 from holdfast_sidecar.config.settings import BadInput
 from holdfast_sidecar.export.live.packing import pack
 from holdfast_sidecar.export.live.view import LiveView

@@ -5,7 +5,8 @@ import threading
 from tests.unit.export.live.pretend_views import healthy
 
 from holdfast_sidecar.cli.tui.http_client import MemorySource
-from holdfast_sidecar.cli.tui.sources import Latest, Watch
+from holdfast_sidecar.cli.tui.sources import Watch
+from holdfast_sidecar.cli.tui.state import Latest
 from holdfast_sidecar.export.live.view import LiveView
 
 

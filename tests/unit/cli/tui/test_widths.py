@@ -10,8 +10,7 @@ from tests.unit.export.live.pretend_views import HOSTILE, healthy, hostile, trou
 
 from holdfast_sidecar.cli.tui.heading import heading
 from holdfast_sidecar.cli.tui.panes import body, frame, keys_line
-from holdfast_sidecar.cli.tui.sources import Latest
-from holdfast_sidecar.cli.tui.state import Choice, Pane
+from holdfast_sidecar.cli.tui.state import Choice, Latest, Pane
 from holdfast_sidecar.cli.tui.text import ASCII, UNICODE, Line, Signs, columns, fitted, plain
 from holdfast_sidecar.cli.tui.text import width as width_of
 from holdfast_sidecar.export.live.view import LiveView

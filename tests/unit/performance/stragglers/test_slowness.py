@@ -8,7 +8,7 @@ import pytest
 from tests.unit.records.slow_job import EFFICIENCY, STANDING
 
 from holdfast_sidecar.config.settings import StragglerSettings
-from holdfast_sidecar.performance.stragglers.component import FRESH_S, find_slow
+from holdfast_sidecar.performance.slowness import FRESH_S, find_slow
 
 AT = STANDING.at_unix_s
 

@@ -11,6 +11,22 @@ import os
 import struct
 import time
 
+OTHERS = {
+    0x200: "single_bit_ecc_storm",
+    0x400: "dram_retirement",
+    0x800: "dram_retirement_failure",
+    0x1000: "poison_non_fatal",
+    0x2000: "poison_fatal",
+    0x4000: "gpu_unavailable",
+    0x8000: "recovery_action",
+}
+"""Of nvml.h 13; a driver that does not know one of them does not call it supported."""
+
+
+WAIT_MS = 500
+"""One wait. A driver that answers is heard of this often, so that one that does not is known."""
+
+
 LAYOUT = struct.Struct("<Qd112s")
 """Signs of life so far, CLOCK_MONOTONIC of the newest note, what is asked (empty: nothing)."""
 

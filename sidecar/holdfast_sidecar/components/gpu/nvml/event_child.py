@@ -11,7 +11,7 @@ import time
 from ctypes import c_void_p
 
 from holdfast_sidecar.components.gpu.nvml import child_io
-from holdfast_sidecar.components.gpu.nvml.child_io import Board, Mouth
+from holdfast_sidecar.components.gpu.nvml.child_io import OTHERS, WAIT_MS, Board, Mouth
 
 # The ten calls of NVML's that waiting for events needs, bound here.
 #
@@ -149,21 +149,9 @@ class EventLibrary:
 XID = 0x8
 """nvmlEventTypeXidCriticalError."""
 
-OTHERS = {
-    0x200: "single_bit_ecc_storm",
-    0x400: "dram_retirement",
-    0x800: "dram_retirement_failure",
-    0x1000: "poison_non_fatal",
-    0x2000: "poison_fatal",
-    0x4000: "gpu_unavailable",
-    0x8000: "recovery_action",
-}
-"""Of nvml.h 13; a driver that does not know one of them does not call it supported."""
 
 WANTED = XID | sum(OTHERS)
 
-WAIT_MS = 500
-"""One wait. A driver that answers is heard of this often, so that one that does not is known."""
 
 PAUSE_S = 1.0
 """Before the set is made anew: a GPU that fell off the bus may fail every wait at once."""

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from holdfast_sidecar.components.gpu.nvml.event_child import OTHERS, WAIT_MS
+from holdfast_sidecar.components.gpu.nvml.child_io import OTHERS, WAIT_MS
 from holdfast_sidecar.components.gpu.nvml.process import (
     Alarm,
     Keeper,
