@@ -161,7 +161,7 @@ class Peers(Protocol):
 
 
 class DeathWatching(Protocol):
-    """Wakes the loop when a rank dies: `deathwatch.watch.DeathWatch`."""
+    """Wakes the loop when a rank dies: `ranks.death_watch.DeathWatch`."""
 
     def follow(self, looks: Sequence[RankLook]) -> None:
         """Watch the ranks that are there, and no others."""

@@ -59,7 +59,7 @@ MACHINE = ".machine"
 """Beside the jobs' directories; no job may be called so (`NAME`)."""
 
 XID_HISTORY = Path(MACHINE) / "xids.json"
-"""In the directory of all jobs' state; see `xids.kept`."""
+"""In the directory of all jobs' state; see `components.xid.storage`."""
 
 JOB_RECORD = "job.json"
 """In the state directory of each of a job's nodes; see `job_record`."""

@@ -281,7 +281,7 @@ class CheckpointOrders:
 # The leader's verdicts on checkpoints: what proved good, and what the job went back behind.
 #
 # They are written beside the files first, which are the truth, and then into the ledger. When is
-# judged in `decisions.probation` and `decisions.choosing`.
+# judged in `policy.checkpoint_choice` and `policy.checkpoint_choice`.
 
 AGAIN_AFTER_S = 30.0
 """Storage that could not take a verdict is asked again: nothing waits for it then."""

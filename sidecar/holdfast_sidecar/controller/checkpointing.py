@@ -1,6 +1,6 @@
 """The leader's checkpoints: armed when due or asked for, rescued when an attempt has ended.
 
-When to save is judged in `decisions.checkpointing`; what then happens is in `checkpoint_orders`.
+When to save is judged in `policy.checkpoint_order`; what then happens is in `checkpoint_orders`.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ log = logging.getLogger(__name__)
 
 # The leader's traces: one request after another, each from order to what the ranks took.
 #
-# Whom to trace, when, and what became of it is judged in `decisions.tracing`.
+# Whom to trace, when, and what became of it is judged in `policy.tracing`.
 
 TRACE = "trace"
 """Kind of the request."""

@@ -57,7 +57,7 @@ def _say(order: SnapshotOrder) -> str:
 #
 # Round trips between sidecars are signed with the same key, so there is one without copies, too.
 #
-# Whom to pair and what became of an order is judged in `decisions.peering`.
+# Whom to pair and what became of an order is judged in `policy.replication`.
 
 SECRET_BYTES = 32
 

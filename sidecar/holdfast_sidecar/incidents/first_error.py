@@ -1,6 +1,6 @@
 """Which rank failed first: from how ranks ended, what they said last and what they printed. Pure.
 
-Who died of a cause of its own is told from those that lost a peer (`decisions.blame`), and only
+Who died of a cause of its own is told from those that lost a peer (`policy.blame`), and only
 then does the earlier one count: a survivor's exception is often noticed before the first death.
 """
 

@@ -207,7 +207,7 @@ def _raise(number: int, frame: FrameType | None) -> None:
 
 # A scheduler asks for this node back: remembered from the signal on, so the job is saved first.
 #
-# What becomes of the job is for the leader to decide (`decisions.preemption`); the time for it is
+# What becomes of the job is for the leader to decide (`policy.preemption`); the time for it is
 # kept here.
 
 ASKING = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)

@@ -40,7 +40,7 @@ class KernelRecord:
 
 @dataclass(frozen=True)
 class KernelReading:
-    """Records that somebody here understands (`xids.watch.WANTED`), oldest first."""
+    """Records that somebody here understands (`linux.kmsg.WANTED`), oldest first."""
 
     records: tuple[KernelRecord, ...] = ()
     missed: int = 0

@@ -41,7 +41,7 @@ nothing until the others have told theirs, or were waited for long enough."""
 
 
 class Judge(Protocol):
-    """Who is slow: `stragglers.judge.Judge`."""
+    """Who is slow: `performance.stragglers.judge.Judge`."""
 
     def follow(
         self,

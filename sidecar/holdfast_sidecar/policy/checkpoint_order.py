@@ -155,7 +155,7 @@ def is_due(
 ) -> bool:
     """Whether the schedule asks for one (by steps: always, and the next one on the grid).
 
-    every_s: what `decisions.schedule` aims at.
+    every_s: what `policy.checkpoint_schedule` aims at.
     """
     furthest = max((r.step for r in ranks.values()), default=0)
     if furthest <= last_step and last_step > 0:

@@ -1,7 +1,7 @@
 """What the ranks' collectives tell of silence: whose it is, and what can never complete.
 
 Ranks that wait for others are victims and no longer told as stalled once it is known for whom they
-wait. Who is to blame by the collectives alone is for `decisions.arrival`.
+wait. Who is to blame by the collectives alone is for `ranks.deadlock`.
 """
 
 from __future__ import annotations

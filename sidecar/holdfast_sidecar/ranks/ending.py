@@ -1,4 +1,4 @@
-"""Ends a hung rank of this node. Whether it may be ended is for `decisions.warrant`."""
+"""Ends a hung rank of this node. Whether it may be ended is for `policy.budget`."""
 
 from __future__ import annotations
 

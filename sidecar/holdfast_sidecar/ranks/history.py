@@ -315,7 +315,7 @@ def _ordinary_us(record: Record) -> int:
 
 # A closer look at a rank under suspicion: where its threads wait, and how its children stand.
 #
-# Plain data and what follows from two such looks; reading is for `probes.closely`.
+# Plain data and what follows from two such looks; reading is for `ranks.inspection`.
 
 BUSY_TICKS_PER_S = 5.0
 """CPU time, in clock ticks, from which on a child counts as at work: 5 % of a core. A worker that

@@ -303,7 +303,7 @@ class Incident:
     fault_unix_s: float = 0.0
     """Since when that part is ill, on its node's wall clock; 0: no hardware is to blame."""
     counted_before: list[str] = field(default_factory=list)
-    """What metrics counted it as before it was known better; see `decisions.counting`."""
+    """What metrics counted it as before it was known better; see `policy.budget`."""
 
     @property
     def is_over_unseen(self) -> bool:

@@ -318,7 +318,7 @@ class SlowStanding:
 
 @dataclass(frozen=True)
 class Standing:
-    """As its report carries it: see `records.rank`."""
+    """As its report carries it: see `records.reports`."""
 
     layout: str = ""
     groups: tuple[str, ...] = ()

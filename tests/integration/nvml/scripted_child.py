@@ -1,4 +1,4 @@
-"""A child that does as its first argument says; the rest is as `nvml.keeper` starts children."""
+"""A child that does as its first argument says; started as `gpu.nvml.process` starts children."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ NO_GPUS = GpuReading(is_present=False)
 
 
 class CompanyReading(Protocol):
-    """Who is around the GPUs: `probes.gpu_company.CompanyReader`."""
+    """Who is around the GPUs: `components.gpu.process_probe.CompanyReader`."""
 
     def read(self, reading: GpuReading) -> Company:
         """Everyone around the GPUs of this reading."""
