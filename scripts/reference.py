@@ -21,10 +21,8 @@ from holdfast_sidecar.components.network.metrics import FABRIC, NETWORK
 from holdfast_sidecar.components.xid import catalog
 from holdfast_sidecar.components.xid.checks import XIDS
 from holdfast_sidecar.export import catalogue
-from holdfast_sidecar.export.job_metrics import BLAMES
-from holdfast_sidecar.export.rank_metrics import GROUPS
-from holdfast_sidecar.performance.goodput.metrics import GOODPUT, RELIABILITY
-from holdfast_sidecar.performance.stragglers.metrics import EFFICIENCY, MEMORY, SLOWNESS
+from holdfast_sidecar.export.metrics import BLAMES, GROUPS
+from holdfast_sidecar.performance.metrics import EFFICIENCY, GOODPUT, MEMORY, RELIABILITY, SLOWNESS
 from holdfast_sidecar.records.findings import Kind
 from holdfast_sidecar.records.metric import Entry
 

@@ -13,7 +13,7 @@ from holdfast_sidecar.config.settings import CheckpointSettings, CostSettings
 from holdfast_sidecar.export.state import Cost, Picture
 from holdfast_sidecar.ranks.observation import RankHistory, Ranks
 from holdfast_sidecar.records.checkpoint import SnapshotOrder, SnapshotReport
-from holdfast_sidecar.records.clock import Moment
+from holdfast_sidecar.records.findings import Moment
 from holdfast_sidecar.records.reports import ProbeHealth
 from holdfast_sidecar.store.orders import Orders
 

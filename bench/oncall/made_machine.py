@@ -5,7 +5,7 @@ Nothing in here lets an alert fire, so that rules are timed on a fleet as it mos
 
 from __future__ import annotations
 
-from holdfast_sidecar.components.gpu.energy import EnergyAccount, GpuView
+from holdfast_sidecar.components.gpu.history import EnergyAccount, GpuView
 from holdfast_sidecar.components.gpu.ownership import Ownership, Source, Tie
 from holdfast_sidecar.components.gpu.readings import Gpu, GpuReading, Signal
 from holdfast_sidecar.components.host.readings import (
@@ -18,8 +18,7 @@ from holdfast_sidecar.components.host.readings import (
     Sensor,
     Storage,
 )
-from holdfast_sidecar.components.kernel_events import KernelEvents
-from holdfast_sidecar.components.machine import MachineReading
+from holdfast_sidecar.components.machine import KernelEvents, MachineReading
 from holdfast_sidecar.components.network.rdma import COUNTERS, HW_COUNTERS
 from holdfast_sidecar.components.network.readings import (
     Device,

@@ -23,7 +23,7 @@ from holdfast_sidecar.performance.slowness import Judging
 from holdfast_sidecar.performance.stragglers.efficiency import EfficiencyWatch
 from holdfast_sidecar.performance.stragglers.judge import Judge
 from holdfast_sidecar.performance.stragglers.placement import Place
-from holdfast_sidecar.records.clock import Moment
+from holdfast_sidecar.records.findings import Moment
 from holdfast_sidecar.records.reports import NodeReport, RankReport
 from holdfast_sidecar.records.steps import Cause, StepLine, spell
 from holdfast_sidecar.wiring import collect_seldom

@@ -6,8 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from bench.stragglers.simulated_job import SimulatedJob
 from holdfast_sidecar.performance.stragglers.judge import Judge
-from holdfast_sidecar.records.clock import Moment
-from holdfast_sidecar.records.findings import Finding
+from holdfast_sidecar.records.findings import Finding, Moment
 from holdfast_sidecar.records.steps import SlowStanding
 
 

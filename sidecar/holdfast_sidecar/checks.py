@@ -21,8 +21,7 @@ from holdfast_sidecar.ranks.arrival import settle
 from holdfast_sidecar.ranks.checks import find_absences, find_bad_numbers, find_crashes
 from holdfast_sidecar.ranks.observation import Ranks
 from holdfast_sidecar.ranks.stall import find_stalls
-from holdfast_sidecar.records.clock import Moment
-from holdfast_sidecar.records.findings import Finding
+from holdfast_sidecar.records.findings import Finding, Moment
 
 
 def judge_ranks(ranks: Ranks, settings: Settings, moment: Moment) -> list[Finding]:

@@ -61,9 +61,8 @@ from holdfast_sidecar.ranks.observation import Attention, RankHistory, RankLook,
 from holdfast_sidecar.ranks.probe import parse_peers, parse_traces, report_rank
 from holdfast_sidecar.ranks.stall import due_in_s, is_suspicious, suspects
 from holdfast_sidecar.records.checkpoint import CheckpointOrder, SavedPart, SnapshotReport
-from holdfast_sidecar.records.clock import Moment
 from holdfast_sidecar.records.collectives import RankTrace
-from holdfast_sidecar.records.findings import Finding
+from holdfast_sidecar.records.findings import Finding, Moment
 from holdfast_sidecar.records.reports import RankReport
 from holdfast_sidecar.records.steps import NOWHERE
 from holdfast_sidecar.store.orders import LocalState, Orders

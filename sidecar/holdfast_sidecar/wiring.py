@@ -19,9 +19,8 @@ from holdfast_sidecar.checkpoint.snapshot.slots import Allocation, NodeSlots, Ro
 from holdfast_sidecar.checkpoint.writer.client import AskedStorage, StorageDesk, WriterProcess
 from holdfast_sidecar.checkpoint.writer.requests import Errand
 from holdfast_sidecar.components import machine
-from holdfast_sidecar.components.gpu.component import GpuWatch
+from holdfast_sidecar.components.gpu.component import CompanyReader, GpuWatch
 from holdfast_sidecar.components.gpu.nvml.probe import open_event_probe, open_gpu_probe
-from holdfast_sidecar.components.gpu.process_probe import CompanyReader
 from holdfast_sidecar.components.hardware import HardwareAttention
 from holdfast_sidecar.components.host import cpu
 from holdfast_sidecar.components.host.cpu import ThrottlingProbe
@@ -57,14 +56,13 @@ from holdfast_sidecar.export.routes import (
 from holdfast_sidecar.incidents.collect import EvidenceKeeping
 from holdfast_sidecar.incidents.storage import Chronicle
 from holdfast_sidecar.lifecycle import Farewell, Parting, watch_launcher
-from holdfast_sidecar.linux import oom
+from holdfast_sidecar.linux import cgroups
 from holdfast_sidecar.linux.files import KernelTrees, read_boot
 from holdfast_sidecar.linux.kmsg import KernelLog
 from holdfast_sidecar.linux.probe_runner import Patient, ProbeRunner
 from holdfast_sidecar.loop import Coordination, Loop, Teller
-from holdfast_sidecar.performance import layout_probe
-from holdfast_sidecar.performance.layout_probe import LayoutsProbe
-from holdfast_sidecar.performance.slowness import SlownessAttention
+from holdfast_sidecar.performance import slowness
+from holdfast_sidecar.performance.slowness import LayoutsProbe, SlownessAttention
 from holdfast_sidecar.performance.stragglers.efficiency import EfficiencyWatch
 from holdfast_sidecar.performance.stragglers.judge import Judge
 from holdfast_sidecar.ranks.death_watch import DeathWatch
@@ -142,7 +140,7 @@ def assemble(
         ranks_probe=ProbeRunner(
             RanksProbe(
                 pages,
-                oom=oom.OomWatch(log=oom.KernelLog(trees.kernel_log)),
+                oom=cgroups.OomWatch(log=cgroups.KernelLog(trees.kernel_log)),
                 clean=evidence.clean,
             ),
             every_s=0.0,
@@ -163,7 +161,7 @@ def assemble(
             pci=ProbeRunner(Patient(PciProbe(trees.sys / "bus/pci/devices")), pcie.EVERY_S),
             tcp=ProbeRunner(TcpProbe(lambda: pids_of(pages.held())), tcp.EVERY_S),
             throttling=ProbeRunner(ThrottlingProbe(lambda: pids_of(pages.held())), cpu.EVERY_S),
-            layouts=ProbeRunner(LayoutsProbe(pages.held), layout_probe.EVERY_S),
+            layouts=ProbeRunner(LayoutsProbe(pages.held), slowness.LAYOUTS_EVERY_S),
             host_parts=host.health,
             kernel=ProbeRunner(KernelLog(coordination.changed.set, trees.kernel_log), every_s=0.0),
         ),

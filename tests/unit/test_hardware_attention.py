@@ -10,8 +10,7 @@ from holdfast_sidecar.components.gpu.readings import GpuReading
 from holdfast_sidecar.components.hardware import HardwareAttention
 from holdfast_sidecar.components.machine import MachineReading
 from holdfast_sidecar.components.xid.component import XidAttention
-from holdfast_sidecar.records.clock import Moment
-from holdfast_sidecar.records.findings import Finding
+from holdfast_sidecar.records.findings import Finding, Moment
 
 
 class Sidecar:

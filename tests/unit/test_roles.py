@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast_sidecar.performance.stragglers.places import read_roles
+from holdfast_sidecar.performance.stragglers.groups import read_roles
 from holdfast_sidecar.records.plan import Member, Plan
 
 

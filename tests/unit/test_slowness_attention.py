@@ -15,8 +15,7 @@ from holdfast_sidecar.components.machine import MachineReading
 from holdfast_sidecar.config.settings import StragglerSettings
 from holdfast_sidecar.performance.slowness import OwnNode, SlownessAttention
 from holdfast_sidecar.performance.stragglers.placement import Place
-from holdfast_sidecar.records.clock import Moment
-from holdfast_sidecar.records.findings import Finding, Kind
+from holdfast_sidecar.records.findings import Finding, Kind, Moment
 from holdfast_sidecar.records.reports import NodeReport, RankReport
 from holdfast_sidecar.records.steps import Slowness, SlowStanding, StepLine, parse
 from holdfast_sidecar.store.orders import Orders

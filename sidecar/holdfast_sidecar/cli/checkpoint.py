@@ -13,8 +13,7 @@ import click
 
 from holdfast_sidecar.checkpoint.ledger import Kept
 from holdfast_sidecar.cli.checkpoint_inspect import prune_command, show_command, verify_command
-from holdfast_sidecar.cli.checkpoint_lookup import Shelf, age, look, standing
-from holdfast_sidecar.cli.checkpoint_plan import plan_command
+from holdfast_sidecar.cli.checkpoint_lookup import Shelf, age, look, plan_command, standing
 from holdfast_sidecar.cli.find_job import FoundJob, find_job
 from holdfast_sidecar.cli.options import dir_option, job_option, json_option, settings_options
 from holdfast_sidecar.cli.requests import ask

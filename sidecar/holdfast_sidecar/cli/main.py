@@ -43,6 +43,7 @@ COMMANDS = {
 
 MODULES = {
     "alerts": "alerts_check",
+    "config": "options",
     "doctor": "doctor.command",
     "incidents": "explain",
     "nodes": "node",

@@ -83,7 +83,7 @@ def _watch(
 ) -> None:
     from holdfast_sidecar.checkpoint.snapshot.memory import inherited_memory
     from holdfast_sidecar.config.paths import NAME, open_shm, places
-    from holdfast_sidecar.linux import priority
+    from holdfast_sidecar.linux import threads
     from holdfast_sidecar.linux.threads import start_needed_thread
     from holdfast_sidecar.startup import SidecarRecord, Site, await_place, lock_node, write_record
     from holdfast_sidecar.store.connection import open_store
@@ -102,7 +102,7 @@ def _watch(
     where = places(settings.paths, job, node)
     with contextlib.suppress(FileNotFoundError):  # made by a launcher that is yet to come
         os.close(open_shm(where.shm))
-    priority.take()
+    threads.take()
     collect_seldom()
     # Every thread inherits the mask, so that the signals wait for the one that asks for them.
     signal.pthread_sigmask(signal.SIG_BLOCK, ENDINGS)

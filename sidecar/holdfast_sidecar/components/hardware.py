@@ -9,13 +9,11 @@ from dataclasses import dataclass, field
 from holdfast_sidecar.components.gpu.checks import since_they_began
 from holdfast_sidecar.components.gpu.component import GpuWatch
 from holdfast_sidecar.components.gpu.history import GpuScene
-from holdfast_sidecar.components.kernel_events import KernelEvents
-from holdfast_sidecar.components.machine import MachineReading
+from holdfast_sidecar.components.machine import KernelEvents, MachineReading
 from holdfast_sidecar.components.xid.checks import find_gpu_faults
 from holdfast_sidecar.components.xid.component import Around, XidAttention, look_around
 from holdfast_sidecar.ranks.observation import RankHistory
-from holdfast_sidecar.records.clock import Moment
-from holdfast_sidecar.records.findings import Finding
+from holdfast_sidecar.records.findings import Finding, Moment
 
 
 @dataclass(frozen=True)

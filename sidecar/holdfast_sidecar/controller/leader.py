@@ -18,7 +18,7 @@ from holdfast_sidecar.controller.checkpoint_orders import Storage, VerdictKeepin
 from holdfast_sidecar.controller.checkpointing import CheckpointKeeping
 from holdfast_sidecar.controller.fence import Stopwatch
 from holdfast_sidecar.controller.snapshots import Outlook, PeerKeeping, SnapshotKeeping
-from holdfast_sidecar.performance.stragglers.places import find_places, read_roles
+from holdfast_sidecar.performance.stragglers.groups import find_places, read_roles
 from holdfast_sidecar.policy import checkpoint_order, preemption, tracing
 from holdfast_sidecar.policy.attached import attached_run
 from holdfast_sidecar.policy.cluster import UNRESPONSIVE_FACTOR, Cluster

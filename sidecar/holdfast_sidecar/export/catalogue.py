@@ -13,10 +13,8 @@ from holdfast_sidecar.components.health_check.component import GATE
 from holdfast_sidecar.components.host.metrics import HOST
 from holdfast_sidecar.components.network.metrics import FABRIC, NETWORK
 from holdfast_sidecar.components.xid.checks import XIDS
-from holdfast_sidecar.export.job_metrics import BLAMES
-from holdfast_sidecar.export.rank_metrics import GROUPS
-from holdfast_sidecar.performance.goodput.metrics import GOODPUT, RELIABILITY
-from holdfast_sidecar.performance.stragglers.metrics import EFFICIENCY, MEMORY, SLOWNESS
+from holdfast_sidecar.export.metrics import BLAMES, GROUPS
+from holdfast_sidecar.performance.metrics import EFFICIENCY, GOODPUT, MEMORY, RELIABILITY, SLOWNESS
 from holdfast_sidecar.records.metric import JOB, NODE, RANK, Entry, counter, gauge, of_job, summary
 
 SIDECAR = (

@@ -29,14 +29,14 @@ from holdfast_sidecar.components.network.metrics import (
 from holdfast_sidecar.components.network.readings import TcpReading
 from holdfast_sidecar.components.xid.checks import draw_xids
 from holdfast_sidecar.export.catalogue import CATALOGUE
-from holdfast_sidecar.export.checkpoint_metrics import (
+from holdfast_sidecar.export.metrics import (
+    draw_job,
     draw_lag,
+    draw_ranks,
     draw_rhythm,
     draw_snapshots,
     draw_transfers,
 )
-from holdfast_sidecar.export.job_metrics import draw_job
-from holdfast_sidecar.export.rank_metrics import draw_ranks
 from holdfast_sidecar.export.sidecar_metrics import draw_gpus, draw_nvml, draw_sidecar
 from holdfast_sidecar.export.state import Picture
 from holdfast_sidecar.records.metric import Entry, Sample, Told

@@ -23,8 +23,7 @@ from holdfast_sidecar.components.gpu.readings import (
 from holdfast_sidecar.components.machine import MachineReading
 from holdfast_sidecar.components.xid.events import GpuEvents
 from holdfast_sidecar.export.state import Picture
-from holdfast_sidecar.records.clock import Moment
-from holdfast_sidecar.records.findings import Kind
+from holdfast_sidecar.records.findings import Kind, Moment
 from holdfast_sidecar.records.metric import Sample, Told
 from holdfast_sidecar.records.reports import RankEnergy
 

@@ -7,14 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from holdfast_sidecar.checkpoint.replication.fetch import PeerCounts
-from holdfast_sidecar.components.gpu.energy import GpuView
+from holdfast_sidecar.components.gpu.history import GpuView
 from holdfast_sidecar.components.health_check.checks import Fitness
 from holdfast_sidecar.components.machine import MachineReading
 from holdfast_sidecar.config.settings import CheckpointSettings, CostSettings, PolicySettings
 from holdfast_sidecar.ranks.observation import Ranks
 from holdfast_sidecar.records.checkpoint import SnapshotReport
-from holdfast_sidecar.records.clock import Moment
-from holdfast_sidecar.records.findings import Finding, Kind
+from holdfast_sidecar.records.findings import Finding, Kind, Moment
 from holdfast_sidecar.records.reports import ProbeHealth
 from holdfast_sidecar.store.orders import Orders
 

@@ -1,8 +1,8 @@
-"""Closes an incident's evidence on this node: what keeps after the end is added in a thread of its
-own, and once the incident is over all of it is packed into one file."""
+"""The lines of the kernel's log of late, as they are kept of an incident."""
 
 from __future__ import annotations
 
+import os
 import socket
 import threading
 import time
@@ -27,7 +27,14 @@ from holdfast_sidecar.incidents.aftermath import (
     with_exits,
 )
 from holdfast_sidecar.incidents.collect import EvidenceKeeping
-from holdfast_sidecar.incidents.kernel_lines import read_kernel_lines
+from holdfast_sidecar.linux.kmsg import (
+    KMSG,
+    LEVELS,
+    KernelRecord,
+    open_log,
+    parse_records,
+    read_chunks,
+)
 from holdfast_sidecar.linux.threads import start_thread
 from holdfast_sidecar.policy.budget import PLANNED
 from holdfast_sidecar.ranks.ending import ActionRunner
@@ -36,6 +43,31 @@ from holdfast_sidecar.records.codec import decode
 from holdfast_sidecar.records.plan import Incident, Plan
 from holdfast_sidecar.store.orders import Orders
 from holdfast_sidecar.store.protocol import Section, View
+
+LINES_KEPT = 2000
+
+
+def read_kernel_lines(since_s: float, path: Path = KMSG) -> list[str]:
+    """Lines logged since then (seconds of the kernel's clock, which starts at boot), the newest
+    `LINES_KEPT` of them. Raises OSError where the log may not be read."""
+    lines: deque[str] = deque(maxlen=LINES_KEPT)
+    descriptor = open_log(path)
+    try:
+        for chunk in read_chunks(descriptor):
+            records = parse_records(chunk or b"")
+            lines.extend(draw_line(record) for record in records if record.at_s >= since_s)
+    finally:
+        os.close(descriptor)
+    return list(lines)
+
+
+def draw_line(record: KernelRecord) -> str:
+    """`[seconds] level: text`."""
+    return f"[{record.at_s:.6f}] {LEVELS[record.level]}: {record.text}"
+
+
+# Closes an incident's evidence on this node: what keeps after the end is added in a thread of its
+# own, and once the incident is over all of it is packed into one file.
 
 CONCLUDE_S = 2.0
 """A sidecar that leaves gives its last bundle so long: its launcher waits 5 s for all it does."""

@@ -21,13 +21,13 @@ from holdfast_sidecar.config.loading import read_seconds
 from holdfast_sidecar.config.settings import BadInput, PolicySettings, Settings
 from holdfast_sidecar.launcher.arguments import read_left_s, started_again
 from holdfast_sidecar.launcher.attempt_store import own_address, read_machine
-from holdfast_sidecar.launcher.launch_identity import (
+from holdfast_sidecar.launcher.ownership import (
+    Ownership,
     describe_command,
     launch_command,
     launch_of,
     scheduler_job,
 )
-from holdfast_sidecar.launcher.ownership import Ownership
 from holdfast_sidecar.launcher.plan_state import awaits_gate
 from holdfast_sidecar.launcher.plan_watch import PlanWatch, Reporter
 from holdfast_sidecar.launcher.rank_process import RankContext

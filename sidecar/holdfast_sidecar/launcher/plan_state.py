@@ -12,7 +12,7 @@ from pathlib import Path
 from holdfast.contract.environment import LAUNCH_ID
 from holdfast_sidecar.config.settings import GateSettings
 from holdfast_sidecar.controller.fence import Stopwatch
-from holdfast_sidecar.launcher.launch_identity import differing_parts
+from holdfast_sidecar.launcher.ownership import differing_parts
 from holdfast_sidecar.linux.files import KernelTrees
 from holdfast_sidecar.policy.blame import NO_MAJORITY
 from holdfast_sidecar.policy.election import DESERTED_S

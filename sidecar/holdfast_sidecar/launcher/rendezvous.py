@@ -22,7 +22,7 @@ from holdfast_sidecar.config.addresses import is_loopback
 from holdfast_sidecar.config.settings import BadInput
 from holdfast_sidecar.launcher import attempt_store, plan_state
 from holdfast_sidecar.launcher.attempt_store import advertised
-from holdfast_sidecar.launcher.launch_identity import unlike_commands
+from holdfast_sidecar.launcher.ownership import unlike_commands
 from holdfast_sidecar.launcher.plan_state import (
     LIVE,
     ExitBarrier,

@@ -1,7 +1,6 @@
-"""Follows the steps of this node's ranks, and where it is ours to judge, who of all is slow.
+"""What this node's ranks say of where they stand: two small files beside each page.
 
-The leading node's sidecar judges; while the store is away each one does, of its own ranks. What it
-came to is told to all, and whoever leads next goes on from there.
+They are written when process groups and device meshes are made, and read when they changed.
 """
 
 from __future__ import annotations
@@ -10,27 +9,87 @@ import logging
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Protocol
 
+from holdfast.contract import page
 from holdfast_sidecar.components.gpu.ownership import Ownership
 from holdfast_sidecar.components.machine import MachineReading
 from holdfast_sidecar.config.settings import StragglerSettings
+from holdfast_sidecar.linux.files import read_if_any
 from holdfast_sidecar.linux.probe_runner import ProbeRunner
 from holdfast_sidecar.performance.stragglers.frames import Gathering
+from holdfast_sidecar.performance.stragglers.groups import read_roles
 from holdfast_sidecar.performance.stragglers.load import count, surround
-from holdfast_sidecar.performance.stragglers.placement import Place
-from holdfast_sidecar.performance.stragglers.places import read_roles
+from holdfast_sidecar.performance.stragglers.placement import Place, spell_groups, spell_layout
 from holdfast_sidecar.performance.stragglers.windows import Windows
 from holdfast_sidecar.ranks.observation import RankHistory
-from holdfast_sidecar.records.clock import Moment
+from holdfast_sidecar.ranks.page import RankPage
 from holdfast_sidecar.records.codec import encode
-from holdfast_sidecar.records.findings import Finding, Kind
+from holdfast_sidecar.records.findings import Finding, Kind, Moment
 from holdfast_sidecar.records.reports import NodeReport, ProbeHealth, RankReport
-from holdfast_sidecar.records.steps import Slowness, SlowStanding, StepLine, parse
+from holdfast_sidecar.records.steps import (
+    NOWHERE,
+    Slowness,
+    SlowStanding,
+    Standing,
+    StepLine,
+    parse,
+)
 from holdfast_sidecar.store.orders import Orders
 
 logger = logging.getLogger(__name__)
 
+LAYOUTS_EVERY_S = 1.0
+
+MOST_BYTES = 1 << 20
+"""The ranks of a hundred groups of a thousand are written in half of that."""
+
+Version = tuple[int, int, int] | None
+"""Of a file; None: there is none."""
+
+
+@dataclass
+class LayoutsProbe:
+    """Reads each file once as long as it stays the same."""
+
+    held: Callable[[], Sequence[RankPage]]
+    name: str = "layouts"
+    _known: dict[Path, tuple[tuple[Version, Version], Standing]] = field(default_factory=dict)
+
+    def read(self, now_s: float) -> dict[int, Standing]:
+        """By rank; those that say nothing are left out."""
+        self._known = {held.path: self._look_at(held) for held in self.held()}
+        ranks = {held.identity.rank: self._known[held.path][1] for held in self.held()}
+        return {rank: standing for rank, standing in ranks.items() if standing != NOWHERE}
+
+    def _look_at(self, held: RankPage) -> tuple[tuple[Version, Version], Standing]:
+        path = held.path
+        layout, groups = path.with_suffix(page.LAYOUT_SUFFIX), path.with_suffix(page.GROUPS_SUFFIX)
+        versions = (_version(layout), _version(groups))
+        known = self._known.get(path)
+        if known is not None and known[0] == versions:
+            return known
+        in_groups = read_if_any(groups, MOST_BYTES)
+        standing = Standing(
+            spell_layout(read_if_any(layout, MOST_BYTES), in_groups, held.identity.rank),
+            tuple(spell_groups(in_groups)),
+        )
+        return versions, standing
+
+
+def _version(path: Path) -> Version:
+    try:
+        facts = path.stat()
+    except OSError:
+        return None
+    return (facts.st_ino, facts.st_mtime_ns, facts.st_size)
+
+
+# Follows the steps of this node's ranks, and where it is ours to judge, who of all is slow.
+#
+# The leading node's sidecar judges; while the store is away each one does, of its own ranks. What
+# it came to is told to all, and whoever leads next goes on from there.
 
 # Has all ranks' steps judged: gathers them, asks the judge when there is enough to judge, and sees
 # to it that a judge that fails takes nothing else with it.

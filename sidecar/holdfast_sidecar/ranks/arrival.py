@@ -26,9 +26,8 @@ from holdfast_sidecar.ranks.stall import (
     has_passed,
     proof_for,
 )
-from holdfast_sidecar.records.clock import Moment
 from holdfast_sidecar.records.collectives import RankTrace
-from holdfast_sidecar.records.findings import Finding, Kind
+from holdfast_sidecar.records.findings import Finding, Kind, Moment
 
 LEAST_SURE = 0.3
 """Of several culprits none is surer than this, and the victims are told as well."""

@@ -13,9 +13,8 @@ from holdfast_sidecar.linux.syscalls import Where
 from holdfast_sidecar.ranks.history import Child, Scrutiny
 from holdfast_sidecar.ranks.observation import RankHistory, RankLook, Ranks
 from holdfast_sidecar.records.checkpoint import SnapshotReport
-from holdfast_sidecar.records.clock import Moment
 from holdfast_sidecar.records.codec import decode
-from holdfast_sidecar.records.findings import Finding, Kind
+from holdfast_sidecar.records.findings import Finding, Kind, Moment
 from holdfast_sidecar.records.formatting import how_it_ended
 from holdfast_sidecar.records.reports import AgentReport, ProbeHealth
 

@@ -16,8 +16,8 @@ from holdfast.contract.identity import ProcessStatus, parse_stat
 from holdfast.contract.page import GROUPS_TIMED, Ending, Flag, Word, bits_float, uses_gloo_alone
 from holdfast_sidecar.config.redaction import redact
 from holdfast_sidecar.config.settings import Settings
+from holdfast_sidecar.linux.cgroups import OomWatch
 from holdfast_sidecar.linux.files import read_text
-from holdfast_sidecar.linux.oom import OomWatch
 from holdfast_sidecar.linux.process import exit_code_of, is_back, read_is_dying
 from holdfast_sidecar.ranks.observation import (
     PeerRank,
@@ -30,9 +30,9 @@ from holdfast_sidecar.ranks.observation import (
 )
 from holdfast_sidecar.ranks.page import Pages, RankPage
 from holdfast_sidecar.ranks.stall import stood_since_s
-from holdfast_sidecar.records.clock import Moment
 from holdfast_sidecar.records.codec import decode
 from holdfast_sidecar.records.collectives import RankTrace
+from holdfast_sidecar.records.findings import Moment
 from holdfast_sidecar.records.reports import FINISHED, UNMETERED, NodeReport, RankEnergy, RankReport
 from holdfast_sidecar.records.steps import NOWHERE, Standing
 

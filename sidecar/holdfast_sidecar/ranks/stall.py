@@ -17,8 +17,7 @@ from holdfast_sidecar.linux.syscalls import Where
 from holdfast_sidecar.ranks.checks import LoaderState, judge_loader
 from holdfast_sidecar.ranks.history import Scrutiny
 from holdfast_sidecar.ranks.observation import PeerRank, RankHistory, RankLook, Ranks
-from holdfast_sidecar.records.clock import Moment
-from holdfast_sidecar.records.findings import Finding, Kind
+from holdfast_sidecar.records.findings import Finding, Kind, Moment
 
 # How long a phase of a rank may last, from what the same phase took so far in this attempt.
 

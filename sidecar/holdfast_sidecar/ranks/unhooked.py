@@ -15,8 +15,7 @@ from holdfast.contract import environment
 from holdfast.contract.foreign_launch import find_seat, is_launcher
 from holdfast.contract.identity import ProcessStatus, parse_stat
 from holdfast_sidecar.linux.sockets import read_unread_bytes
-from holdfast_sidecar.records.clock import Moment
-from holdfast_sidecar.records.findings import Finding, Kind
+from holdfast_sidecar.records.findings import Finding, Kind, Moment
 
 STILL_TICKS_PER_S = 1.0
 """CPU time that a rank at rest may use per second, in clock ticks (1 %), as with hooks."""

@@ -23,7 +23,7 @@ from tests.end_to_end.deploy.asking import PATIENCE_S, ask, await_that
 from tests.end_to_end.restricted.surroundings import NOBODY, REPOSITORY, may_make_them, open_up
 from tests.systemd_unit import Unit, read_environment
 
-from holdfast_sidecar.linux.priority import NICENESS
+from holdfast_sidecar.linux.threads import NICENESS
 
 pytestmark = [
     pytest.mark.torch,

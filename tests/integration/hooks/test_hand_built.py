@@ -10,8 +10,8 @@ import pytest
 
 from holdfast.contract import page
 from holdfast.contract.page import Word
+from holdfast_sidecar.performance.stragglers.groups import find_places
 from holdfast_sidecar.performance.stragglers.placement import spell_groups, spell_layout
-from holdfast_sidecar.performance.stragglers.places import find_places
 from holdfast_sidecar.records.reports import RankReport
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("warm")]

@@ -18,8 +18,7 @@ from holdfast_sidecar.config.settings import HostSettings
 from holdfast_sidecar.linux.cgroups import Place, find_places, parse_mounts
 from holdfast_sidecar.performance.stragglers.load import Counts, Meter, Surroundings
 from holdfast_sidecar.ranks.probe import parse_turns
-from holdfast_sidecar.records.clock import Moment
-from holdfast_sidecar.records.findings import Finding, Kind
+from holdfast_sidecar.records.findings import Finding, Kind, Moment
 
 pytestmark = [
     pytest.mark.root,

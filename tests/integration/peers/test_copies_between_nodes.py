@@ -19,7 +19,7 @@ from holdfast.contract.page import OrderKind
 from holdfast.contract.snapshot_file import COPIES_DIRECTORY, OWN_DIRECTORY, Word
 from holdfast_sidecar.checkpoint.replication import fetch, wire
 from holdfast_sidecar.config.settings import SnapshotSettings
-from holdfast_sidecar.records.clock import Moment
+from holdfast_sidecar.records.findings import Moment
 from holdfast_sidecar.records.plan import Candidate
 from holdfast_sidecar.records.reports import RankReport
 

@@ -10,7 +10,7 @@ import pytest
 SHOW = """
 import os, sys, threading
 from pathlib import Path
-from holdfast_sidecar.linux import priority
+from holdfast_sidecar.linux import threads
 
 AUTOGROUP, SCHED = Path("/proc/self/autogroup"), Path("/proc/self/sched")
 
@@ -25,11 +25,11 @@ def show():
 if "nobody" in sys.argv and os.geteuid() == 0:
     os.setuid(65534)
 show()
-priority.take()
+threads.take()
 thread = threading.Thread(target=show)
 thread.start()
 thread.join()
-priority.give_back()
+threads.give_back()
 show()
 """
 

@@ -6,8 +6,7 @@ import threading
 import pytest
 
 from holdfast.contract.storage import LocalFolder
-from holdfast_sidecar.checkpoint.manifest import hash_file, hash_files
-from holdfast_sidecar.checkpoint.worker_threads import WorkerThreads, count_threads
+from holdfast_sidecar.checkpoint.manifest import WorkerThreads, count_threads, hash_file, hash_files
 
 
 @pytest.fixture(autouse=True)

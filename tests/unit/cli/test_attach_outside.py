@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from holdfast.contract.identity import read_identity
-from holdfast_sidecar.cli import attach_outside
-from holdfast_sidecar.cli.attach_outside import OutsideWatch
+from holdfast_sidecar.cli import attach
+from holdfast_sidecar.cli.attach import OutsideWatch
 from holdfast_sidecar.cli.attach_watch import Console
 from holdfast_sidecar.config.paths import Places
 from holdfast_sidecar.config.settings import Settings, SidecarSettings
@@ -93,7 +93,7 @@ def keeps(*found: object) -> dict[int, str]:
 def test_the_culprit_is_ended_once_every_node_has_kept_its_evidence(
     rank: subprocess.Popen[bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(attach_outside, "keep_outside_evidence", keeps)
+    monkeypatch.setattr(attach, "keep_outside_evidence", keeps)
     agreed = Agreed(kept_by=("a",))
     watching = watch(rank, agreed, tmp_path)
     watching.look(1.0, 1.0)
@@ -108,7 +108,7 @@ def test_the_culprit_is_ended_once_every_node_has_kept_its_evidence(
 def test_a_node_that_does_not_keep_its_evidence_is_not_waited_for_for_ever(
     rank: subprocess.Popen[bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(attach_outside, "keep_outside_evidence", keeps)
+    monkeypatch.setattr(attach, "keep_outside_evidence", keeps)
     watching = watch(rank, Agreed(kept_by=("a",)), tmp_path)
     watching.look(1.0, 1.0)
     watching.look(1.0 + Settings().policy.evidence_timeout_s + 0.1, 12.0)
@@ -125,7 +125,7 @@ def test_evidence_that_hangs_does_not_stop_the_watch_and_is_waited_for_only_so_l
         assert answers.wait(60.0)
         return {0: "in the kernel"}
 
-    monkeypatch.setattr(attach_outside, "keep_outside_evidence", hangs)
+    monkeypatch.setattr(attach, "keep_outside_evidence", hangs)
     agreed = Agreed(kept_by=("a", "b"))
     watching = watch(rank, agreed, tmp_path)
     watching.look(100.0, 1.0)
@@ -146,7 +146,7 @@ def test_evidence_that_fails_ends_the_rank_once_the_time_for_it_is_over(
     def fails(*found: object) -> dict[int, str]:
         raise OSError(5, "input/output error")
 
-    monkeypatch.setattr(attach_outside, "keep_outside_evidence", fails)
+    monkeypatch.setattr(attach, "keep_outside_evidence", fails)
     watching = watch(rank, Agreed(kept_by=("b",)), tmp_path)
     watching.look(1.0, 1.0)
     watching.look(2.0, 2.0)
@@ -162,7 +162,7 @@ def test_a_disk_that_takes_no_evidence_is_not_waited_for(
     def fails(*found: object) -> dict[int, str]:
         raise OSError(28, "no space left on device")
 
-    monkeypatch.setattr(attach_outside, "keep_outside_evidence", fails)
+    monkeypatch.setattr(attach, "keep_outside_evidence", fails)
     agreed = Agreed()
     watching = watch(rank, agreed, tmp_path)
     watching.look(1.0, 1.0)

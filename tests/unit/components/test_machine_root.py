@@ -10,7 +10,7 @@ import pytest
 
 from holdfast_sidecar.config.paths import Places
 from holdfast_sidecar.config.settings import PathSettings, Settings
-from holdfast_sidecar.linux import oom
+from holdfast_sidecar.linux import cgroups
 from holdfast_sidecar.startup import Site
 from holdfast_sidecar.wiring import assemble
 
@@ -21,7 +21,7 @@ def test_the_kernel_s_log_is_that_of_the_machine_that_is_meant(
     log = tmp_path / "dev/kmsg"
     log.parent.mkdir()
     log.write_text("6,1,1,-;of the other machine\n")
-    monkeypatch.setattr(oom, "INITIAL_NAMESPACE", os.readlink("/proc/self/ns/pid"))
+    monkeypatch.setattr(cgroups, "INITIAL_NAMESPACE", os.readlink("/proc/self/ns/pid"))
     opened: list[str] = []
     really_open = os.open
 

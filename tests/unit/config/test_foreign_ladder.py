@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from holdfast_sidecar.cli.doctor.timeouts import check_timeouts, read_slurm
+from holdfast_sidecar.cli.doctor.command import check_timeouts, read_slurm
 from holdfast_sidecar.config.settings import PolicySettings, Settings, StallSettings
 from holdfast_sidecar.config.timeouts import (
     Surroundings,

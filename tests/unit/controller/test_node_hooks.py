@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast_sidecar.actions import own_hooks
+from holdfast_sidecar.actions import KEPT, NodeHooks, own_hooks, words_of
 from holdfast_sidecar.config.settings import NodesSettings
-from holdfast_sidecar.controller.node_hooks import KEPT, NodeHooks, words_of
 from holdfast_sidecar.ranks.ending import ActionRunner
 from holdfast_sidecar.records.plan import HookRun, Plan
 from holdfast_sidecar.store.orders import Orders

@@ -18,7 +18,7 @@ from tests.unit.deploy.manifests import (
 )
 
 from holdfast_sidecar.config.settings import PolicySettings
-from holdfast_sidecar.launcher.launch_identity import launch_of
+from holdfast_sidecar.launcher.ownership import launch_of
 from holdfast_sidecar.policy.budget import EXIT_DO_NOT_REQUEUE, EXIT_REQUEUE
 from holdfast_sidecar.policy.start import EXIT_BAD_INPUT
 

@@ -16,7 +16,7 @@ from tests.unit.deploy.manifests import DEPLOY
 
 from holdfast_sidecar.config.settings import PolicySettings
 from holdfast_sidecar.lifecycle import WRITING
-from holdfast_sidecar.linux.priority import NICENESS
+from holdfast_sidecar.linux.threads import NICENESS
 from holdfast_sidecar.policy.budget import EXIT_DO_NOT_REQUEUE, EXIT_REQUEUE
 from holdfast_sidecar.policy.start import EXIT_BAD_INPUT
 

@@ -11,7 +11,7 @@ from tests.unit.records import slow_job
 
 from holdfast.contract.page import Phase, Reply, ReplyState, Word, float_bits
 from holdfast_sidecar.checkpoint.replication.fetch import PeerCounts
-from holdfast_sidecar.components.gpu.energy import EnergyAccount, GpuView
+from holdfast_sidecar.components.gpu.history import EnergyAccount, GpuView
 from holdfast_sidecar.components.gpu.ownership import Ownership, Source, Tie
 from holdfast_sidecar.components.gpu.readings import Gpu, GpuReading, NvmlSilence, Signal
 from holdfast_sidecar.components.health_check.checks import Fitness, Trouble
@@ -26,8 +26,7 @@ from holdfast_sidecar.components.host.readings import (
     Storage,
     Stuck,
 )
-from holdfast_sidecar.components.kernel_events import KernelEvents
-from holdfast_sidecar.components.machine import MachineReading
+from holdfast_sidecar.components.machine import KernelEvents, MachineReading
 from holdfast_sidecar.components.network.rdma import COUNTERS, EFA_COUNTERS, HW_COUNTERS
 from holdfast_sidecar.components.network.readings import (
     Device,
@@ -41,8 +40,8 @@ from holdfast_sidecar.components.network.readings import (
     TcpReading,
 )
 from holdfast_sidecar.components.network.round_trip_checks import RoundTrips, Trips
+from holdfast_sidecar.components.xid.checks import Known, Tally, XidReading
 from holdfast_sidecar.components.xid.events import GpuEvents
-from holdfast_sidecar.components.xid.readings import Known, Tally, XidReading
 from holdfast_sidecar.config.settings import CheckpointSettings, CostSettings
 from holdfast_sidecar.export.state import Cost, Picture
 from holdfast_sidecar.ranks.observation import RankHistory, RankLook, Ranks

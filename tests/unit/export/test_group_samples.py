@@ -9,7 +9,7 @@ from tests.unit.export.picture import with_words
 from tests.unit.ranks.scene import history, look, record
 
 from holdfast.contract.page import Word
-from holdfast_sidecar.export.rank_metrics import draw_groups, name_groups
+from holdfast_sidecar.export.metrics import draw_groups, name_groups
 from holdfast_sidecar.ranks.observation import RankHistory, follow
 from holdfast_sidecar.records.metric import Told
 

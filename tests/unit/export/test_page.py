@@ -15,7 +15,7 @@ from holdfast_sidecar.components.gpu.readings import GpuReading
 from holdfast_sidecar.components.machine import MachineReading
 from holdfast_sidecar.export.catalogue import CATALOGUE
 from holdfast_sidecar.export.exposition import draw, expose
-from holdfast_sidecar.export.rank_metrics import RARE
+from holdfast_sidecar.export.metrics import RARE
 from holdfast_sidecar.export.state import Picture
 from holdfast_sidecar.records.checkpoint import SnapshotReport
 from holdfast_sidecar.records.codec import encode

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast_sidecar.incidents.kernel_lines import LINES_KEPT, read_kernel_lines
+from holdfast_sidecar.incidents.bundle import LINES_KEPT, read_kernel_lines
 
 
 @pytest.mark.parametrize(

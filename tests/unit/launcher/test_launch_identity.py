@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from holdfast_sidecar.config.settings import PolicySettings, Settings
-from holdfast_sidecar.launcher.launch_identity import (
+from holdfast_sidecar.launcher.ownership import (
     describe_command,
     launch_command,
     launch_of,

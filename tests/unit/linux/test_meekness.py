@@ -2,8 +2,8 @@
 
 import errno
 
-from holdfast_sidecar.linux import priority
-from holdfast_sidecar.linux.priority import SESSION_PRIORITY, Session
+from holdfast_sidecar.linux import threads
+from holdfast_sidecar.linux.threads import SESSION_PRIORITY, Session
 
 
 def test_the_whole_session_gives_way_until_somebody_waits(tmp_path):
@@ -25,7 +25,7 @@ def test_giving_way_has_an_end(tmp_path, monkeypatch):
             self.cancel = lambda: ends.remove(call)
             self.start = lambda: ends.append(call)
 
-    monkeypatch.setattr(priority.threading, "Timer", Timer)
+    monkeypatch.setattr(threads.threading, "Timer", Timer)
     session = Session(tmp_path / "autogroup")
     session.give_way()
     session.give_way()  # the time is counted anew
@@ -45,7 +45,7 @@ def test_a_kernel_that_takes_no_change_so_soon_is_asked_again(monkeypatch):
                 raise BlockingIOError(errno.EAGAIN, "too soon")
             self.said = text
 
-    monkeypatch.setattr(priority.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(threads.time, "sleep", lambda seconds: None)
     file = File()
     Session(file).give_way()
     assert file.said == str(SESSION_PRIORITY)

@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from holdfast_sidecar.linux.cgroups import parse_mounts
-from holdfast_sidecar.linux.kmsg import parse_records
-from holdfast_sidecar.linux.oom import (
+from holdfast_sidecar.linux.cgroups import (
     INITIAL_NAMESPACE,
     KernelLog,
     OomWatch,
+    parse_mounts,
     parse_oom_kills,
     parse_victims,
     places_of,
 )
+from holdfast_sidecar.linux.kmsg import parse_records
 
 V2_EVENTS = "low 0\nhigh 0\nmax 312\noom 2\noom_kill {}\noom_group_kill 0\n"
 V1_CONTROL = "oom_kill_disable 0\nunder_oom 0\noom_kill {}\n"

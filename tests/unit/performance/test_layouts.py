@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from tests.unit.pretend_pages import write_page
 
-from holdfast_sidecar.performance import layout_probe
-from holdfast_sidecar.performance.layout_probe import LayoutsProbe
+from holdfast_sidecar.performance import slowness
+from holdfast_sidecar.performance.slowness import LayoutsProbe
 from holdfast_sidecar.ranks.page import Pages
 from holdfast_sidecar.records.steps import Standing
 
@@ -46,7 +46,7 @@ def test_files_are_read_only_when_they_changed(
         read.append(path)
         return path.read_text() if path.exists() else ""
 
-    monkeypatch.setattr(layout_probe, "read_if_any", noting)
+    monkeypatch.setattr(slowness, "read_if_any", noting)
     page = write_page(tmp_path)
     write(page.with_suffix(".layout"), {"role": "trainer"})
     pages = Pages(tmp_path)

@@ -14,7 +14,7 @@ from tests.unit.test_slowness_attention import Twin, slow, standing
 from holdfast_sidecar.components.host.readings import Pressure
 from holdfast_sidecar.linux.probe_runner import ProbeRunner
 from holdfast_sidecar.loop import Loop
-from holdfast_sidecar.performance.layout_probe import LayoutsProbe
+from holdfast_sidecar.performance.slowness import LayoutsProbe
 from holdfast_sidecar.records.findings import Kind
 from holdfast_sidecar.records.plan import Plan
 from holdfast_sidecar.records.reports import NodeReport

@@ -12,7 +12,7 @@ from tests.unit.export.picture import picture
 from holdfast_sidecar.controller.checkpointing import of_run, with_ended, with_skipped
 from holdfast_sidecar.export.catalogue import CATALOGUE
 from holdfast_sidecar.export.exposition import while_leading
-from holdfast_sidecar.export.job_metrics import draw_job
+from holdfast_sidecar.export.metrics import draw_job
 from holdfast_sidecar.policy.budget import count, counted_ever, keep_counted, taken_back
 from holdfast_sidecar.policy.cluster import parse_cluster
 from holdfast_sidecar.records.checkpoint import CheckpointOrder, CheckpointTally, LedgerEntry

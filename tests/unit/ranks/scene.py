@@ -25,7 +25,7 @@ from holdfast_sidecar.ranks.observation import (
     Ranks,
     follow,
 )
-from holdfast_sidecar.records.clock import Moment
+from holdfast_sidecar.records.findings import Moment
 
 
 def identity(rank: int = 0, world_size: int = 2, attempt: int = 0) -> Identity:

@@ -21,8 +21,7 @@ from holdfast_sidecar.ranks.history import Child, CloserLook, Scrutiny, scrutini
 from holdfast_sidecar.ranks.inspection import mark_of
 from holdfast_sidecar.ranks.observation import Attention, ProcessLook, RankLook, Ranks
 from holdfast_sidecar.ranks.stall import due_in_s, find_stalls, is_suspicious, suspects
-from holdfast_sidecar.records.clock import Moment
-from holdfast_sidecar.records.findings import Finding
+from holdfast_sidecar.records.findings import Finding, Moment
 
 TICK_S = 0.5
 CLOSER_LOOK_S = 0.1

@@ -11,7 +11,7 @@ from bench.stragglers.simulated_job import SimulatedJob
 from tests.unit.performance.stragglers.garbled import Garbled, blamed, remembered, waits_unseen
 
 from holdfast_sidecar.performance.stragglers.judge import Judge
-from holdfast_sidecar.records.clock import Moment
+from holdfast_sidecar.records.findings import Moment
 from holdfast_sidecar.records.steps import FIELDS, Cause, SlowStanding, StepLine, parse
 
 Told = Callable[[StepLine], StepLine]

@@ -7,9 +7,8 @@ import pytest
 from holdfast.contract.page import Flag, Identity, Word
 from holdfast_sidecar.ranks.checks import asked_of, find_preemption, told_to_go
 from holdfast_sidecar.ranks.observation import RankHistory, RankLook, Ranks
-from holdfast_sidecar.records.clock import Moment
 from holdfast_sidecar.records.codec import encode
-from holdfast_sidecar.records.findings import Kind
+from holdfast_sidecar.records.findings import Kind, Moment
 from holdfast_sidecar.records.reports import AgentReport
 
 

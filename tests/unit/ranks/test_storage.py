@@ -3,8 +3,7 @@
 import pytest
 
 from holdfast_sidecar.ranks.checks import SILENT_S, find_slow_storage
-from holdfast_sidecar.records.clock import Moment
-from holdfast_sidecar.records.findings import Kind
+from holdfast_sidecar.records.findings import Kind, Moment
 
 NOW = Moment(100.0, 1100.0, "a", 0.0)
 

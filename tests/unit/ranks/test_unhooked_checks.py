@@ -15,8 +15,7 @@ from holdfast_sidecar.ranks.unhooked import (
     find_outside_troubles,
     follow_outside,
 )
-from holdfast_sidecar.records.clock import Moment
-from holdfast_sidecar.records.findings import Finding, Kind
+from holdfast_sidecar.records.findings import Finding, Kind, Moment
 
 Story = Callable[[float], OutsideLook]
 

@@ -2,16 +2,9 @@
 
 from __future__ import annotations
 
-import tomllib
-from pathlib import Path
-from typing import Any
-
 import pytest
 from scripts.house.merging import merge, moved_from, split
-from scripts.house.plan import path_of
 from scripts.house.proof import definitions
-
-ROOT = Path(__file__).parents[3]
 
 FIRST = '''"""One."""
 
@@ -58,20 +51,3 @@ def test_a_test_that_moves_deeper_still_finds_the_repository() -> None:
     code = "ROOT = Path(__file__).parents[3]\nHERE = Path(__file__).resolve().parents[0]\n"
     moved = moved_from("tests/unit/top/test_a.py", "tests/unit/cli/tui/test_a.py", code)
     assert moved == code.replace("[3]", "[4]")
-
-
-def entries_of(table: str) -> dict[str, Any]:
-    return tomllib.loads((ROOT / "scripts/house" / table).read_text())
-
-
-def test_every_module_has_a_place_in_the_map() -> None:
-    places = {
-        path_of(place) for new, olds in entries_of("map.toml").items() for place in [new, *olds]
-    }
-    there = {str(path.relative_to(ROOT)) for path in (ROOT / "sidecar").rglob("*.py")}
-    assert {path for path in there - places if not path.endswith("__init__.py")} == set()
-
-
-def test_every_test_that_is_to_be_moved_is_there_or_has_been_moved() -> None:
-    entries = entries_of("tests.toml").items()
-    assert [old for new, old in entries if (ROOT / old).exists() == (ROOT / new).exists()] == []

@@ -4,7 +4,7 @@ import pytest
 from redis import exceptions
 from redis.sentinel import MasterNotFoundError
 
-from holdfast_sidecar.cli.doctor.check import FAIL, OK
+from holdfast_sidecar.cli.doctor import FAIL, OK
 from holdfast_sidecar.cli.doctor.job import judge_room
 from holdfast_sidecar.store.connection import judge, most_nodes, parse_version, problem_of
 

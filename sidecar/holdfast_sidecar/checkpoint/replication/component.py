@@ -24,8 +24,7 @@ from holdfast_sidecar.ranks.ending import ActionRunner
 from holdfast_sidecar.ranks.observation import RankLook
 from holdfast_sidecar.ranks.page import Pages, arm_peer, read_copied
 from holdfast_sidecar.records.checkpoint import SnapshotReport
-from holdfast_sidecar.records.clock import Moment
-from holdfast_sidecar.records.findings import Finding, Kind
+from holdfast_sidecar.records.findings import Finding, Kind, Moment
 from holdfast_sidecar.store.orders import Orders
 
 log = logging.getLogger(__name__)

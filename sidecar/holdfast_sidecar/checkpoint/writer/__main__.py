@@ -16,9 +16,9 @@ from io import FileIO
 from holdfast_sidecar.checkpoint.writer.queue import Lane, Mouth
 from holdfast_sidecar.checkpoint.writer.requests import Errand, read_question
 from holdfast_sidecar.checkpoint.writer.service import Answering
-from holdfast_sidecar.linux import priority
-from holdfast_sidecar.linux.priority import Session
+from holdfast_sidecar.linux import threads
 from holdfast_sidecar.linux.process import die_with
+from holdfast_sidecar.linux.threads import Session
 from holdfast_sidecar.records.codec import decode
 
 IDLE_S = 60.0
@@ -39,7 +39,7 @@ def main() -> int:
         print("the writer is started by a sidecar, which tells it what for", file=sys.stderr)
         return 2
     die_with(errand.asker_pid)
-    priority.give_back()
+    threads.give_back()
     answering = Answering(errand.job, errand.settings)
     threading.excepthook = _end_with_it
     session = Session()

@@ -10,8 +10,7 @@ from collections.abc import Callable
 from typing import Any, Protocol, TextIO
 
 from holdfast_sidecar.checkpoint.writer.requests import Question, Reply, spell_answer, spell_reply
-from holdfast_sidecar.linux.priority import Session, be_meek
-from holdfast_sidecar.linux.threads import start_thread
+from holdfast_sidecar.linux.threads import Session, be_meek, start_thread
 
 log = logging.getLogger(__name__)
 

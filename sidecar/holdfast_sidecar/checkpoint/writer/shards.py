@@ -48,8 +48,7 @@ from holdfast.contract.storage import Folder, open_folder, written_here
 from holdfast.state.own_file import write_own
 from holdfast.state.registered import has_only_numbers
 from holdfast.state.torch_checkpoint import FolderWriter, torch_checkpoint
-from holdfast_sidecar.checkpoint.manifest import hash_file
-from holdfast_sidecar.checkpoint.worker_threads import WorkerThreads
+from holdfast_sidecar.checkpoint.manifest import WorkerThreads, hash_file
 from holdfast_sidecar.checkpoint.writer.queue import Tell
 from holdfast_sidecar.checkpoint.writer.requests import Part, WriteParts
 from holdfast_sidecar.checkpoint.writer.sealed_slot import SealedSlot

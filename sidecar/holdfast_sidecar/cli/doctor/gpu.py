@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from holdfast.contract import switches
 from holdfast.contract.ending_processes import signal_child
 from holdfast.contract.permit import own_child
-from holdfast_sidecar.cli.doctor.check import FAIL, NOTE, OK, WARN, Check
+from holdfast_sidecar.cli.doctor import FAIL, NOTE, OK, WARN, Check
 from holdfast_sidecar.components.gpu.nvml.gpm import METRICS
 from holdfast_sidecar.components.gpu.nvml.wire import parse_reading
 from holdfast_sidecar.components.gpu.readings import GpuReading

@@ -11,7 +11,7 @@ from pathlib import Path
 from holdfast.contract.ending_processes import signal_child
 from holdfast.contract.permit import own_child
 from holdfast_sidecar.checkpoint.snapshot.slots import RoomReader
-from holdfast_sidecar.cli.doctor.check import FAIL, NOTE, OK, WARN, Check
+from holdfast_sidecar.cli.doctor import FAIL, NOTE, OK, WARN, Check
 from holdfast_sidecar.components.host.clock import UNSYNCHRONISED, read_clock
 from holdfast_sidecar.components.host.cpu import read_group, read_pressures
 from holdfast_sidecar.components.host.memory import read_memory_errors

@@ -24,7 +24,7 @@ from holdfast.contract.removing import rmdir
 from holdfast.contract.storage import absolute, is_url, open_folder, written_here
 from holdfast_sidecar import __version__, startup
 from holdfast_sidecar.checkpoint.ledger import untouched
-from holdfast_sidecar.cli.doctor.check import FAIL, NOTE, OK, WARN, Check
+from holdfast_sidecar.cli.doctor import FAIL, NOTE, OK, WARN, Check
 from holdfast_sidecar.cli.doctor.host import CLOCKS_APART
 from holdfast_sidecar.components.host.clock import LEAST_OTHERS, how_far_off
 from holdfast_sidecar.config import timeouts

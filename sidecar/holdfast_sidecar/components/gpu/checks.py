@@ -10,8 +10,7 @@ from holdfast_sidecar.components.gpu.ownership import Company, Process, Source, 
 from holdfast_sidecar.components.gpu.readings import Gpu, GpuReading, GpuUser, NvmlSilence, Signal
 from holdfast_sidecar.components.machine import MachineReading
 from holdfast_sidecar.components.xid.catalog import ACTIONS, NOTHING, RecoveryAction
-from holdfast_sidecar.records.clock import Moment
-from holdfast_sidecar.records.findings import Finding, Kind, Remedy
+from holdfast_sidecar.records.findings import Finding, Kind, Moment, Remedy
 
 
 def about(

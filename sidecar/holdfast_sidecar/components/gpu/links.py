@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 from holdfast_sidecar.components.gpu.checks import about
 from holdfast_sidecar.components.gpu.history import GpuScene, Growth, Track
 from holdfast_sidecar.components.gpu.readings import Gpu, Signal
-from holdfast_sidecar.records.clock import Moment
-from holdfast_sidecar.records.findings import Finding, Kind, Remedy
+from holdfast_sidecar.records.findings import Finding, Kind, Moment, Remedy
 
 WINDOW_S = 60.0
 LEAST_S = 30.0

@@ -18,8 +18,7 @@ from holdfast_sidecar.components.health_check.errand import CPU
 from holdfast_sidecar.components.machine import MachineReading
 from holdfast_sidecar.components.xid.catalog import ACTIONS, action_of
 from holdfast_sidecar.config.settings import GateSettings
-from holdfast_sidecar.records.clock import Moment
-from holdfast_sidecar.records.findings import Finding, Kind, Remedy
+from holdfast_sidecar.records.findings import Finding, Kind, Moment, Remedy
 from holdfast_sidecar.records.reports import Exertion, GateVerdict
 
 # What the gate judges a node by, and what one of its checks may say of it.

@@ -18,9 +18,8 @@ from holdfast_sidecar.components.health_check.checks import (
 from holdfast_sidecar.components.host.clock import ClockWatch
 from holdfast_sidecar.components.machine import MachineReading
 from holdfast_sidecar.config.settings import Settings
-from holdfast_sidecar.records.clock import Moment
 from holdfast_sidecar.records.codec import decode
-from holdfast_sidecar.records.findings import Finding
+from holdfast_sidecar.records.findings import Finding, Moment
 from holdfast_sidecar.records.metric import NODE, Sample, Told, gauge
 from holdfast_sidecar.records.plan import Plan
 from holdfast_sidecar.records.reports import Exertion, GateVerdict, NodeReport

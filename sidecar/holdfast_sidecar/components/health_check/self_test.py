@@ -17,8 +17,8 @@ from holdfast_sidecar.components.gpu.readings import GpuReading
 from holdfast_sidecar.components.health_check.component import blamed
 from holdfast_sidecar.components.health_check.errand import CPU, GPU, Errand, Result
 from holdfast_sidecar.config.settings import GateSettings
-from holdfast_sidecar.records.clock import Moment
 from holdfast_sidecar.records.codec import decode, encode
+from holdfast_sidecar.records.findings import Moment
 from holdfast_sidecar.records.formatting import how_it_ended
 from holdfast_sidecar.records.plan import Request
 from holdfast_sidecar.records.reports import AgentReport, Exertion

@@ -11,9 +11,8 @@ from dataclasses import dataclass, field
 from statistics import median
 
 from holdfast_sidecar.components.host.readings import Clock, HostReading
-from holdfast_sidecar.records.clock import Moment
 from holdfast_sidecar.records.codec import decode
-from holdfast_sidecar.records.findings import Finding, Kind
+from holdfast_sidecar.records.findings import Finding, Kind, Moment
 from holdfast_sidecar.records.reports import NodeReport
 
 UNSYNCHRONISED = 5

@@ -19,8 +19,7 @@ from holdfast_sidecar.linux.cgroups import (
     read_memory,
 )
 from holdfast_sidecar.linux.files import read_if_any
-from holdfast_sidecar.records.clock import Moment
-from holdfast_sidecar.records.findings import Finding, Kind
+from holdfast_sidecar.records.findings import Finding, Kind, Moment
 
 MODES = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
 TOLD = ("user", "system", "idle", "iowait", "steal")

@@ -9,8 +9,7 @@ from pathlib import Path
 
 from holdfast_sidecar.components.host.readings import Group, HostReading, MemoryErrors, tally_before
 from holdfast_sidecar.linux.files import list_names, read_if_any
-from holdfast_sidecar.records.clock import Moment
-from holdfast_sidecar.records.findings import Finding, Kind, Remedy
+from holdfast_sidecar.records.findings import Finding, Kind, Moment, Remedy
 
 
 @dataclass(frozen=True)

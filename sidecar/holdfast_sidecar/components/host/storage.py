@@ -15,8 +15,7 @@ from holdfast_sidecar.components.host.readings import HostReading, Room, Storage
 from holdfast_sidecar.linux.cgroups import plain
 from holdfast_sidecar.linux.files import list_names, read_if_any, read_text
 from holdfast_sidecar.linux.probe_runner import Patient, SilentError
-from holdfast_sidecar.records.clock import Moment
-from holdfast_sidecar.records.findings import Finding, Kind
+from holdfast_sidecar.records.findings import Finding, Kind, Moment
 
 DEADLINE_S = 0.25
 """For each room, in the loop's own time: a local file system answers in microseconds, a network one

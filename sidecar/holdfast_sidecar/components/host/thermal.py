@@ -13,8 +13,7 @@ from holdfast_sidecar.components.host.clock import read_apart_s, read_clock
 from holdfast_sidecar.components.host.memory import read_memory_errors
 from holdfast_sidecar.components.host.readings import Clock, HostReading, MemoryErrors, Sensor
 from holdfast_sidecar.linux.files import list_names, read_if_any
-from holdfast_sidecar.records.clock import Moment
-from holdfast_sidecar.records.findings import Finding, Kind
+from holdfast_sidecar.records.findings import Finding, Kind, Moment
 
 COLDEST, HOTTEST = -40.0, 200.0
 """What a part of a computer can have, °C; an unconnected sensor tells -128 or 65261."""

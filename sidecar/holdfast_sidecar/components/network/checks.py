@@ -10,11 +10,10 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from holdfast_sidecar.components.kernel_events import KernelEvents
+from holdfast_sidecar.components.machine import KernelEvents
 from holdfast_sidecar.components.network.readings import FabricReading, LinkStory, Trail
 from holdfast_sidecar.config.settings import FabricSettings
-from holdfast_sidecar.records.clock import Moment
-from holdfast_sidecar.records.findings import Finding, Kind, Remedy
+from holdfast_sidecar.records.findings import Finding, Kind, Moment, Remedy
 
 FLAP_TOLD_S = 300.0
 """A single flap is told for so long: several scrapes see it, and nobody acts on it."""

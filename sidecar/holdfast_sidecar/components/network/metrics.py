@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from holdfast_sidecar.components.kernel_events import KernelEvents
+from holdfast_sidecar.components.machine import KernelEvents
 from holdfast_sidecar.components.network.readings import (
     FabricReading,
     Interface,

@@ -12,8 +12,7 @@ from pathlib import Path
 from holdfast_sidecar.components.network.readings import PciDevice, PciReading, Trail
 from holdfast_sidecar.linux.files import names_in, read_if_any
 from holdfast_sidecar.linux.probe_runner import PartlyReadError
-from holdfast_sidecar.records.clock import Moment
-from holdfast_sidecar.records.findings import Finding, Kind
+from holdfast_sidecar.records.findings import Finding, Kind, Moment
 
 EVERY_S = 10.0
 """Errors are judged by the minute."""

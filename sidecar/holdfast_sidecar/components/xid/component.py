@@ -10,6 +10,14 @@ from pathlib import Path
 
 from holdfast_sidecar.components.gpu.readings import Gpu, GpuReading, Signal
 from holdfast_sidecar.components.xid.catalog import NOTHING
+from holdfast_sidecar.components.xid.checks import (
+    Key,
+    Known,
+    XidReading,
+    key_of,
+    tally_sxids,
+    tally_xids,
+)
 from holdfast_sidecar.components.xid.engine import judge
 from holdfast_sidecar.components.xid.events import XidEvent, parse_line
 from holdfast_sidecar.components.xid.history import (
@@ -21,14 +29,6 @@ from holdfast_sidecar.components.xid.history import (
     take_in,
     take_reading,
 )
-from holdfast_sidecar.components.xid.readings import (
-    Key,
-    Known,
-    XidReading,
-    key_of,
-    tally_sxids,
-    tally_xids,
-)
 from holdfast_sidecar.components.xid.rules import (
     TEARDOWN_S,
     GpuState,
@@ -39,7 +39,7 @@ from holdfast_sidecar.components.xid.rules import (
 from holdfast_sidecar.components.xid.storage import read_boot, read_history, write_history
 from holdfast_sidecar.linux.kmsg import KernelReading
 from holdfast_sidecar.ranks.observation import RankHistory
-from holdfast_sidecar.records.clock import Moment
+from holdfast_sidecar.records.findings import Moment
 
 logger = logging.getLogger(__name__)
 

@@ -18,6 +18,7 @@ from holdfast_sidecar.components.xid.catalog import (
     is_fatal_by_table,
     meaning_of,
 )
+from holdfast_sidecar.components.xid.checks import Blame, Verdict
 from holdfast_sidecar.components.xid.history import (
     FROM_FIELD,
     SETTLE_S,
@@ -25,7 +26,6 @@ from holdfast_sidecar.components.xid.history import (
     Occurrence,
     with_judged,
 )
-from holdfast_sidecar.components.xid.readings import Blame, Verdict
 from holdfast_sidecar.components.xid.rules import (
     SPOKEN_S,
     WINDOW_S,

@@ -1,12 +1,13 @@
-"""Puts a live view together: from a sidecar's picture, or from what the store holds alone."""
+"""Ranks as a live view shows them: by their nodes' reports, this node's own by its newest look."""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 
 from holdfast.contract.page import Phase
+from holdfast_sidecar.components.gpu.readings import Gpu, Signal, leave_out_garbage
 from holdfast_sidecar.export.live import panels, scene
 from holdfast_sidecar.export.live.heatmap import HeatMemory, RankNow
 from holdfast_sidecar.export.live.panels import (
@@ -17,25 +18,153 @@ from holdfast_sidecar.export.live.panels import (
     nodes_of,
     slow_of,
 )
-from holdfast_sidecar.export.live.rank_panel import own_ranks, ranks_of
-from holdfast_sidecar.export.live.scene import PATIENCE_S, Hearing, Scene, silences
-from holdfast_sidecar.export.live.view import Heat, LiveView, RankView
+from holdfast_sidecar.export.live.scene import LOST, PATIENCE_S, Hearing, Scene, Silence, silences
+from holdfast_sidecar.export.live.view import GpuView, Heat, LiveView, RankView
 from holdfast_sidecar.export.state import Picture
+from holdfast_sidecar.performance.stragglers.groups import find_places, read_roles
 from holdfast_sidecar.performance.stragglers.placement import Place
-from holdfast_sidecar.performance.stragglers.places import find_places, read_roles
-from holdfast_sidecar.ranks.observation import RankHistory, own_s
+from holdfast_sidecar.ranks.observation import RankHistory, own_s, step_s
 from holdfast_sidecar.ranks.probe import STEPS_OF_PACE
+from holdfast_sidecar.records.findings import Moment
 from holdfast_sidecar.records.plan import TERMINAL
 from holdfast_sidecar.records.reports import NodeReport, RankReport
-from holdfast_sidecar.records.steps import Efficiency
+from holdfast_sidecar.records.steps import Efficiency, Slowness, SlowStanding
 from holdfast_sidecar.store.protocol import View
+
+
+def ranks_of(scene: Scene) -> list[RankView]:
+    """All ranks of the attempt under way that anybody tells of, by number."""
+    plan = scene.plan
+    members = [] if plan is None else [member.node for member in plan.members]
+    reports = [scene.cluster.nodes[name] for name in members if name in scene.cluster.nodes]
+    told = {
+        rank.rank: rank
+        for report in reports
+        if plan is not None and report.attempt == plan.attempt
+        for rank in _rank_reported(report, scene)
+    }
+    told |= {rank.rank: rank for rank in scene.own_ranks}
+    slow = _slow_ranks(scene.standing)
+    return [_with_slowness(told[rank], slow.get(rank)) for rank in sorted(told)]
+
+
+def own_ranks(picture: Picture) -> list[RankView]:
+    """Those of this node, as its newest look has them, unless a later attempt has followed."""
+    plan, ranks = picture.orders.plan, picture.ranks
+    if plan is not None and plan.attempt > ranks.attempt:
+        return []
+    gpus = _gpus(picture)
+    return [
+        _rank_seen(history, picture.moment, gpus.get(rank)) for rank, history in ranks.local.items()
+    ]
+
+
+def _rank_reported(report: NodeReport, scene: Scene) -> Iterator[RankView]:
+    heard_unix_s = scene.heartbeats.get(report.node, scene.now_unix_s)
+    silence = scene.silences.get(report.node)
+    for rank in report.ranks:
+        view = RankView(
+            rank=rank.rank,
+            node=report.node,
+            step=rank.step,
+            phase=rank.phase,
+            busy=rank.busy,
+            phase_since_unix_s=heard_unix_s - rank.phase_age_s,
+            alive=rank.alive or rank.has_finished,
+            gpu=_told_gpu(rank),
+        )
+        if silence is not None and not rank.has_finished:
+            yield _unheard(view, silence)
+        else:
+            yield _with_pace(view, rank.step_s, rank.own_s)
+
+
+def _unheard(view: RankView, silence: Silence) -> RankView:
+    """As it was heard last; how fast it is and what its GPU does nobody knows now."""
+    return replace(
+        view,
+        alive=view.alive and silence.kind != LOST,
+        gpu=None,
+        silence=silence.kind,
+        heard_unix_s=silence.since_unix_s,
+    )
+
+
+def _rank_seen(history: RankHistory, moment: Moment, gpu: GpuView | None) -> RankView:
+    look = history.look
+    view = RankView(
+        rank=look.rank,
+        node=moment.node,
+        step=look.step,
+        phase=look.phase.name.lower(),
+        busy=look.busy,
+        phase_since_unix_s=moment.unix_s(look.moved_s),
+        alive=not look.has_died or look.has_finished,
+        gpu=gpu,
+    )
+    steps = history.whole_steps
+    return _with_pace(view, step_s(steps, STEPS_OF_PACE), own_s(steps, STEPS_OF_PACE))
+
+
+def _with_pace(view: RankView, whole_s: float, own: float) -> RankView:
+    """What a step takes; the rest of it is waiting, where its parts are known."""
+    wait_s = max(0.0, whole_s - own) if whole_s and own else None
+    return replace(view, step_s=whole_s or None, own_s=own or None, wait_s=wait_s)
+
+
+def _told_gpu(rank: RankReport) -> GpuView | None:
+    """What a rank of another node says of its device; the driver is asked on its own node alone."""
+    if rank.power_w is None and not rank.memory_total:
+        return None
+    size = float(rank.memory_total) or None
+    used = float(rank.memory_reserved) if size else None
+    return GpuView(memory_used_bytes=used, memory_size_bytes=size, power_w=rank.power_w)
+
+
+def _gpus(picture: Picture) -> dict[int, GpuView]:
+    """rank -> its first GPU; none where the driver has stopped answering."""
+    reading = picture.machine.gpu
+    if reading is None or not reading.is_present or reading.stale_since_s is not None:
+        return {}
+    by_uuid = {gpu.uuid: gpu for gpu in leave_out_garbage(reading).gpus if not gpu.lost}
+    ties = picture.gpus.ownership.ties
+    return {
+        rank: _gpu(by_uuid[tie.gpus[0]])
+        for rank, tie in ties.items()
+        if tie.gpus and tie.gpus[0] in by_uuid
+    }
+
+
+def _gpu(gpu: Gpu) -> GpuView:
+    return GpuView(
+        busy=gpu.value(Signal.BUSY),
+        temperature_c=gpu.value(Signal.TEMPERATURE),
+        clock_hz=gpu.value(Signal.SM_CLOCK),
+        memory_used_bytes=gpu.value(Signal.MEMORY_USED),
+        memory_size_bytes=gpu.value(Signal.MEMORY_SIZE),
+        power_w=gpu.value(Signal.POWER),
+    )
+
+
+def _slow_ranks(standing: SlowStanding | None) -> dict[int, Slowness]:
+    slow = [] if standing is None else standing.slow
+    return {rank: one for one in slow for rank in one.ranks}
+
+
+def _with_slowness(rank: RankView, slow: Slowness | None) -> RankView:
+    if slow is None or rank.silence:
+        return rank
+    return replace(rank, slowdown=slow.slowdown, cause=slow.cause.value)
+
+
+# Puts a live view together: from a sidecar's picture, or from what the store holds alone.
 
 # What the heat map's memory is fed with: who leads hears all ranks, others see their own.
 
 PHASES = {phase.name.lower(): int(phase) for phase in Phase}
 """As reports call them."""
 
-GONE, LOST = len(Phase), len(Phase) + 1
+GONE, LOST_PHASE = len(Phase), len(Phase) + 1
 """What stands in a phase's place of a rank that is dead, or lost with its node."""
 
 PHASE_NAMES = [*(phase.name.lower() for phase in sorted(Phase)), "gone", "lost"]
@@ -63,7 +192,7 @@ def told_now(picture: Picture, patience_s: float = PATIENCE_S) -> Told:
     told = {rank.rank: _reported(rank, places) for one in reports for rank in one.ranks}
     for one in everybody:
         if one.node in unheard and unheard[one.node].kind == scene.LOST:
-            told |= {rank.rank: RankNow(rank.rank, 0.0, LOST) for rank in _unfinished(one)}
+            told |= {rank.rank: RankNow(rank.rank, 0.0, LOST_PHASE) for rank in _unfinished(one)}
     steps = {rank.rank: rank.step for one in reports for rank in one.ranks}
     if ranks.attempt == attempt and not is_over:
         told |= {rank: _seen(history, places) for rank, history in ranks.local.items()}

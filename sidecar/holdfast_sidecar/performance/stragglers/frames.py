@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 
 from holdfast_sidecar.performance.stragglers.frame import Block, Frame
+from holdfast_sidecar.performance.stragglers.groups import FoundStages, places_on, stages_of
 from holdfast_sidecar.performance.stragglers.placement import Place
-from holdfast_sidecar.performance.stragglers.places import FoundStages, places_on, stages_of
 from holdfast_sidecar.records.findings import Finding, Kind
 from holdfast_sidecar.records.reports import NodeReport, RankReport
 from holdfast_sidecar.records.steps import StepLine, parse_all

@@ -17,16 +17,14 @@ from holdfast_sidecar.performance.stragglers.job_pace import Pace
 from holdfast_sidecar.performance.stragglers.peers import alike, own_times, spell_ranks
 from holdfast_sidecar.performance.stragglers.pipeline import Stages, heavy_stages
 from holdfast_sidecar.performance.stragglers.placement import Place
-from holdfast_sidecar.performance.stragglers.recompiling import Recompilations, compilers
 from holdfast_sidecar.performance.stragglers.recurring import recurring_ranks
 from holdfast_sidecar.performance.stragglers.role import RoleWatch
 from holdfast_sidecar.performance.stragglers.slow_ranks import slow_links, slow_ranks, suspect
 from holdfast_sidecar.performance.stragglers.spells import Kind
 from holdfast_sidecar.performance.stragglers.step_model import StepModel
-from holdfast_sidecar.performance.stragglers.trouble import Trouble
+from holdfast_sidecar.performance.stragglers.trouble import Recompilations, Trouble, compilers
 from holdfast_sidecar.performance.stragglers.what_if import WhatIfs
-from holdfast_sidecar.records.clock import Moment
-from holdfast_sidecar.records.findings import Finding
+from holdfast_sidecar.records.findings import Finding, Moment
 from holdfast_sidecar.records.reports import RankReport
 from holdfast_sidecar.records.steps import (
     Change,

@@ -4,8 +4,8 @@ import io
 
 import pytest
 
+from holdfast_sidecar.cli.demo import Director
 from holdfast_sidecar.cli.demonstration.job import DemonstrationStopped, Nodes, scenario
-from holdfast_sidecar.cli.demonstration.run import Director
 from holdfast_sidecar.cli.demonstration.screen import LineScreen
 from holdfast_sidecar.store.memory_store import MemoryServer, MemoryStore
 

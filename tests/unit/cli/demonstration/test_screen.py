@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 
-from holdfast_sidecar.cli.demonstration.run import newest_step
+from holdfast_sidecar.cli.demo import newest_step
 from holdfast_sidecar.cli.demonstration.screen import (
     LineScreen,
     LiveScreen,

@@ -6,13 +6,12 @@ import pytest
 
 from holdfast.contract.storage import open_folder
 from holdfast.contract.url_storage import UrlFolder
-from holdfast_sidecar.cli.doctor import host, timeouts
+from holdfast_sidecar.cli.doctor import Check, command, host
 from holdfast_sidecar.cli.doctor import job as directories
 from holdfast_sidecar.cli.doctor import job as redis_server
 from holdfast_sidecar.cli.doctor import job as restoring
 from holdfast_sidecar.cli.doctor import job as software
 from holdfast_sidecar.cli.doctor import job as torchrun
-from holdfast_sidecar.cli.doctor.check import Check
 from holdfast_sidecar.config.settings import (
     CheckpointSettings,
     PathSettings,
@@ -98,9 +97,9 @@ def test_a_clock_that_is_not_synchronised_is_warned_of() -> None:
 
 
 def test_every_rung_is_shown_and_one_in_the_wrong_order_fails() -> None:
-    assert {check.verdict for check in timeouts.check_timeouts(Settings())} == {"ok"}
+    assert {check.verdict for check in command.check_timeouts(Settings())} == {"ok"}
     wrong = Settings(sidecar=SidecarSettings(lease_s=11.0, mode="watch"))
-    failed = [check for check in timeouts.check_timeouts(wrong) if check.verdict == "fail"]
+    failed = [check for check in command.check_timeouts(wrong) if check.verdict == "fail"]
     assert [check.what for check in failed] == ["timeouts", "settings"]
     assert "sidecar.grace_s = 10 s does not hold" in failed[0].line
 

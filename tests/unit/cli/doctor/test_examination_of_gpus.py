@@ -11,8 +11,8 @@ import pytest
 from testing.fake_nvml.driver import FakeNvml, environment
 from tests.fake_nvml import compiled
 
+from holdfast_sidecar.cli.doctor import Check
 from holdfast_sidecar.cli.doctor import gpu as gpus
-from holdfast_sidecar.cli.doctor.check import Check
 from holdfast_sidecar.cli.doctor.gpu import ask, judge_driver, judge_untried
 from holdfast_sidecar.components.gpu.readings import Signal
 from holdfast_sidecar.config.settings import Settings, SnapshotSettings

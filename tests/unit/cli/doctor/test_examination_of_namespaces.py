@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from holdfast_sidecar.cli.doctor.check import NOTE, OK, WARN
+from holdfast_sidecar.cli.doctor import NOTE, OK, WARN
 from holdfast_sidecar.cli.doctor.host import FIRST_NAMESPACE, check_first_process, check_processes
 
 

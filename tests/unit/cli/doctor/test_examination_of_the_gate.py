@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from testing.fake_node import DOWN, FakeSysfs, build_fabric
 
-from holdfast_sidecar.cli.doctor.check import Check
+from holdfast_sidecar.cli.doctor import Check
+from holdfast_sidecar.cli.doctor.command import check_gate
 from holdfast_sidecar.cli.doctor.gpu import Driver
 from holdfast_sidecar.cli.doctor.job import check_hooks
-from holdfast_sidecar.cli.doctor.timeouts import check_gate
 from holdfast_sidecar.components.gpu.readings import Gpu, GpuReading, Signal
 from holdfast_sidecar.config.settings import (
     CheckpointSettings,

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 from testing.fake_node import FakeSysfs
 
-from holdfast_sidecar.cli.doctor import gpu, host
-from holdfast_sidecar.cli.doctor.check import Check
+from holdfast_sidecar.cli.doctor import Check, gpu, host
 from holdfast_sidecar.cli.doctor.command import page
 from holdfast_sidecar.cli.doctor.host import may_trace_children
 from holdfast_sidecar.components.host.readings import Group, MemoryErrors, Sensor

@@ -10,7 +10,7 @@ from holdfast.contract.identity import read_identity
 from holdfast.contract.page import Identity, Record
 from holdfast.rank.claim import claim
 from holdfast.recording.recorder import Recorder
-from holdfast_sidecar.cli.doctor.timeouts import RunningJob, check_phases, describe_rule, judge_jobs
+from holdfast_sidecar.cli.doctor.command import RunningJob, check_phases, describe_rule, judge_jobs
 from holdfast_sidecar.config.settings import PathSettings, Settings, StallSettings
 from holdfast_sidecar.ranks.history import Pace
 

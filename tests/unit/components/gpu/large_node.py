@@ -18,7 +18,7 @@ from tests.unit.export.picture import (
 from tests.unit.ranks.scene import history, look, steps
 
 from holdfast.contract.page import Phase
-from holdfast_sidecar.components.gpu.energy import EnergyAccount, GpuView
+from holdfast_sidecar.components.gpu.history import EnergyAccount, GpuView
 from holdfast_sidecar.components.gpu.ownership import Ownership, Source, Tie
 from holdfast_sidecar.components.gpu.readings import GpuReading
 from holdfast_sidecar.components.network.readings import FabricReading, LinkStory

@@ -7,8 +7,13 @@ from collections.abc import Callable
 import pytest
 from tests.unit.components.gpu.nodes import company, gpu, reading, seat, without
 
-from holdfast_sidecar.components.gpu.energy import EnergyAccount, Progress, follow_energy
-from holdfast_sidecar.components.gpu.history import GpuHistory, follow_gpus
+from holdfast_sidecar.components.gpu.history import (
+    EnergyAccount,
+    GpuHistory,
+    Progress,
+    follow_energy,
+    follow_gpus,
+)
 from holdfast_sidecar.components.gpu.ownership import Company, tie_up
 from holdfast_sidecar.components.gpu.readings import Gpu, Signal
 

@@ -14,14 +14,14 @@ from tests.unit.pretend_pages import write_page
 
 from holdfast.contract import page
 from holdfast.contract.identity import ProcessIdentity, read_identity
-from holdfast_sidecar.components.gpu.ownership import Device
-from holdfast_sidecar.components.gpu.process_probe import (
+from holdfast_sidecar.components.gpu.component import (
     CompanyReader,
     parse_devices,
     parse_environment,
     read_environment,
     read_process,
 )
+from holdfast_sidecar.components.gpu.ownership import Device
 from holdfast_sidecar.ranks.page import Pages
 
 

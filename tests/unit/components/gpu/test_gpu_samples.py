@@ -10,10 +10,10 @@ from tests.unit.export.picture import GPU, node_report, picture
 from holdfast_sidecar.components.gpu.metrics import SHOWN
 from holdfast_sidecar.components.gpu.readings import GpuReading, NvmlSilence, Signal
 from holdfast_sidecar.components.machine import MachineReading
+from holdfast_sidecar.components.xid.checks import Known, Tally, XidReading
 from holdfast_sidecar.components.xid.events import GpuEvents
-from holdfast_sidecar.components.xid.readings import Known, Tally, XidReading
 from holdfast_sidecar.export.exposition import draw
-from holdfast_sidecar.export.job_metrics import token_joules
+from holdfast_sidecar.export.metrics import token_joules
 from holdfast_sidecar.records.codec import decode
 from holdfast_sidecar.records.findings import Remedy
 from holdfast_sidecar.records.metric import Sample

@@ -19,9 +19,8 @@ from holdfast_sidecar.components.health_check.checks import (
 from holdfast_sidecar.components.host.readings import HostReading, Room, Storage
 from holdfast_sidecar.components.machine import MachineReading
 from holdfast_sidecar.config.settings import GateSettings
-from holdfast_sidecar.records.clock import Moment
 from holdfast_sidecar.records.codec import decode, encode
-from holdfast_sidecar.records.findings import Finding, Kind, Remedy
+from holdfast_sidecar.records.findings import Finding, Kind, Moment, Remedy
 from holdfast_sidecar.records.reports import Exertion, GateVerdict, ProbeHealth
 
 MOMENT = Moment(100.0, 1000.0, "n1", 0.0)

@@ -6,9 +6,8 @@ from holdfast_sidecar.components.gpu.readings import Gpu, GpuReading, Signal
 from holdfast_sidecar.components.health_check.component import NodeGate
 from holdfast_sidecar.components.machine import MachineReading
 from holdfast_sidecar.config.settings import GateSettings, Settings, SidecarSettings
-from holdfast_sidecar.records.clock import Moment
 from holdfast_sidecar.records.codec import encode
-from holdfast_sidecar.records.findings import Kind
+from holdfast_sidecar.records.findings import Kind, Moment
 from holdfast_sidecar.records.plan import Plan
 from holdfast_sidecar.records.reports import Exertion, NodeReport
 from holdfast_sidecar.store.orders import Orders

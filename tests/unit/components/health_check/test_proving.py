@@ -10,8 +10,8 @@ from holdfast_sidecar.components.gpu.readings import Gpu, GpuReading
 from holdfast_sidecar.components.health_check.errand import Errand
 from holdfast_sidecar.components.health_check.self_test import Proving, TestProcess
 from holdfast_sidecar.config.settings import GateSettings
-from holdfast_sidecar.records.clock import Moment
 from holdfast_sidecar.records.codec import encode
+from holdfast_sidecar.records.findings import Moment
 from holdfast_sidecar.records.plan import Plan, Request
 from holdfast_sidecar.records.reports import Exertion
 from holdfast_sidecar.store.orders import Orders

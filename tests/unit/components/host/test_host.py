@@ -11,8 +11,8 @@ from holdfast_sidecar.components.host.cpu import parse_pressure, parse_stat, rea
 from holdfast_sidecar.components.host.host import HostProbe
 from holdfast_sidecar.components.host.memory import Memory, parse_meminfo, read_memory_errors
 from holdfast_sidecar.components.host.readings import MemoryErrors
+from holdfast_sidecar.linux.cgroups import parse_oom_kills
 from holdfast_sidecar.linux.files import KernelTrees
-from holdfast_sidecar.linux.oom import parse_oom_kills
 
 MEMORY = """\
 some avg10=12.50 avg60=3.00 avg300=1.00 total=2500000

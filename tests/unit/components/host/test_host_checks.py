@@ -20,7 +20,7 @@ from holdfast_sidecar.components.host.readings import (
     Stuck,
     Tally,
 )
-from holdfast_sidecar.components.kernel_events import KernelEvent, KernelEvents
+from holdfast_sidecar.components.machine import KernelEvent, KernelEvents
 from holdfast_sidecar.records.findings import Finding, Kind, Remedy
 
 GIB = 2**30

@@ -13,7 +13,7 @@ from holdfast_sidecar.components.host.cpu import (
     cpu_s_of,
     foreign_cores,
 )
-from holdfast_sidecar.components.host.tasks import StuckRanks, read_hung_tasks, state_of
+from holdfast_sidecar.components.host.host import StuckRanks, read_hung_tasks, state_of
 
 STAT = "7 (py (x) thon) {state} 1 7 7 0 -1 4194304 1 0 0 0 {user} {system} {others} 0 20 0 1 0 99"
 

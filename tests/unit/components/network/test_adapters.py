@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pytest
 from tests.unit.ranks.scene import moment
 
-from holdfast_sidecar.components.kernel_events import KernelEvents, parse_event
+from holdfast_sidecar.components.machine import KernelEvents, parse_event
 from holdfast_sidecar.components.network.checks import find_troubled_adapters
 from holdfast_sidecar.records.findings import Kind
 

@@ -19,10 +19,10 @@ from tests.unit.components.xid.stories import (
     X,
 )
 
+from holdfast_sidecar.components.xid.checks import Verdict
 from holdfast_sidecar.components.xid.engine import judge
 from holdfast_sidecar.components.xid.events import XidEvent, parse_line
 from holdfast_sidecar.components.xid.history import History, forget_old, take_in, take_reading
-from holdfast_sidecar.components.xid.readings import Verdict
 from holdfast_sidecar.components.xid.rules import GpuState, Scene
 from holdfast_sidecar.records.findings import Remedy
 

@@ -11,17 +11,15 @@ from tests.unit.ranks.scene import history, look
 
 from holdfast_sidecar.components.gpu.readings import Gpu, GpuReading, GpuUser, Signal
 from holdfast_sidecar.components.xid import component
-from holdfast_sidecar.components.xid.checks import find_gpu_faults
+from holdfast_sidecar.components.xid.checks import MOST_NUMBERS, XidReading, find_gpu_faults
 from holdfast_sidecar.components.xid.component import XidAttention, look_around
 from holdfast_sidecar.components.xid.engine import Judgement, judge
 from holdfast_sidecar.components.xid.events import XidEvent
 from holdfast_sidecar.components.xid.history import MOST_KEPT, History
-from holdfast_sidecar.components.xid.readings import MOST_NUMBERS, XidReading
 from holdfast_sidecar.components.xid.rules import Scene
 from holdfast_sidecar.components.xid.storage import read_history
 from holdfast_sidecar.linux.kmsg import KernelReading, KernelRecord
-from holdfast_sidecar.records.clock import Moment
-from holdfast_sidecar.records.findings import Finding, Kind, Remedy
+from holdfast_sidecar.records.findings import Finding, Kind, Moment, Remedy
 
 FELL = "NVRM: Xid (PCI:0000:2a:00): 79, pid=7, name=python3, GPU has fallen off the bus."
 DOUBLE_BIT = "NVRM: Xid (PCI:0000:2a:00): 48, An uncorrectable double bit error (DBE) detected"

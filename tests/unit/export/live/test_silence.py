@@ -10,7 +10,14 @@ from tests.unit.export.picture import ranks
 from tests.unit.ranks.large_job import ATTEMPT, Job, picture
 from tests.unit.ranks.scene import history, look
 
-from holdfast_sidecar.export.live.build import GONE, LOST, PHASE_NAMES, gather, scene_of, told_now
+from holdfast_sidecar.export.live.build import (
+    GONE,
+    LOST_PHASE,
+    PHASE_NAMES,
+    gather,
+    scene_of,
+    told_now,
+)
 from holdfast_sidecar.export.live.routes import LiveTelling
 from holdfast_sidecar.export.live.view import LiveView
 from holdfast_sidecar.export.state import Picture
@@ -106,8 +113,8 @@ def test_what_redis_being_away_means_stands_before_what_a_narrow_screen_cuts() -
 def test_the_map_has_no_cells_of_health_for_a_lost_node_and_keeps_the_survivors() -> None:
     told = {one.rank: one for one in told_now(unheard(lost())).ranks}
     assert all(told[rank].own_s > 0 for rank in range(8))
-    assert {(told[rank].own_s, told[rank].phase) for rank in range(8, 16)} == {(0.0, LOST)}
-    assert (PHASE_NAMES[GONE], PHASE_NAMES[LOST]) == ("gone", "lost")
+    assert {(told[rank].own_s, told[rank].phase) for rank in range(8, 16)} == {(0.0, LOST_PHASE)}
+    assert (PHASE_NAMES[GONE], PHASE_NAMES[LOST_PHASE]) == ("gone", "lost")
 
 
 def test_the_map_has_nothing_of_a_node_that_only_says_nothing() -> None:
@@ -130,4 +137,4 @@ def test_who_begins_to_lead_paints_no_health_from_a_dead_leaders_last_report() -
     heat = telling._memory.heat(PHASE_NAMES)
     assert None not in heat.rows[0]
     assert set(heat.rows[8]) == {None}
-    assert heat.phases[8][-3:] == [LOST] * 3
+    assert heat.phases[8][-3:] == [LOST_PHASE] * 3

@@ -10,9 +10,9 @@ from tests.unit.export.test_page import ended
 
 from holdfast_sidecar.config.settings import CostSettings, PolicySettings
 from holdfast_sidecar.export.exposition import draw
-from holdfast_sidecar.export.job_metrics import CAUSES
+from holdfast_sidecar.export.metrics import CAUSES
 from holdfast_sidecar.export.state import Picture
-from holdfast_sidecar.performance.goodput.metrics import STOPPED_FOR_S, budget_left, is_open
+from holdfast_sidecar.performance.metrics import STOPPED_FOR_S, budget_left, is_open
 from holdfast_sidecar.records.account import Category
 from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.records.plan import Incident, Quarantine

@@ -12,8 +12,8 @@ from bench.stragglers.simulated_job import SimulatedJob
 
 from holdfast_sidecar.performance.stragglers.efficiency import EfficiencyWatch
 from holdfast_sidecar.performance.stragglers.judge import Judge
-from holdfast_sidecar.records.clock import Moment
 from holdfast_sidecar.records.codec import encode
+from holdfast_sidecar.records.findings import Moment
 from holdfast_sidecar.records.steps import Slowness, SlowStanding, StepLine, parse
 
 LAYOUTS = (Layout(8), Layout(4, 2), Layout(2), Layout(4, 1, 2), Layout(2, 2, 2), Layout(16))

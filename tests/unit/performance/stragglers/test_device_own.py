@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.contract.page import Record
-from holdfast_sidecar.performance.stragglers.device_time import DeviceParts, device_parts
+from holdfast_sidecar.performance.stragglers.windows import DeviceParts, device_parts
 
 DEVICE = (10, 300, 500, 100, 40, 50)
 

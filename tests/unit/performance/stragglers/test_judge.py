@@ -10,8 +10,7 @@ from bench.stragglers.simulated_job import SimulatedJob
 from tests.unit.performance.stragglers.simulated import EIGHT
 
 from holdfast_sidecar.performance.stragglers.judge import Judge
-from holdfast_sidecar.records.clock import Moment
-from holdfast_sidecar.records.findings import Finding
+from holdfast_sidecar.records.findings import Finding, Moment
 from holdfast_sidecar.records.steps import Cause, SlowStanding
 
 ONSET = 41

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from holdfast_sidecar.performance.stragglers.groups import find_places
 from holdfast_sidecar.performance.stragglers.placement import Place
-from holdfast_sidecar.performance.stragglers.places import find_places
 from holdfast_sidecar.records.reports import FINISHED, RankReport
 from holdfast_sidecar.records.steps import Group
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from tests.unit.performance.stragglers.told import line
 
-from holdfast_sidecar.performance.stragglers.recompiling import Recompilations, Recompiling
+from holdfast_sidecar.performance.stragglers.trouble import Recompilations, Recompiling
 
 STEP_US = 1_000_000
 

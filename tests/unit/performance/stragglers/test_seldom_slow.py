@@ -8,7 +8,7 @@ from tests.unit.performance.stragglers.told import PLAIN, line, places
 
 from holdfast_sidecar.performance.stragglers.frame import put_together
 from holdfast_sidecar.performance.stragglers.judge import Judge
-from holdfast_sidecar.records.clock import Moment
+from holdfast_sidecar.records.findings import Moment
 from holdfast_sidecar.records.steps import Cause, Slowness, SlowStanding, StepLine
 
 USUAL_US = 60_000

@@ -12,14 +12,14 @@ from holdfast_sidecar.components.gpu.nvml.child_io import Board, Mouth
 from holdfast_sidecar.components.gpu.nvml.device import Devices, NvmlFailedError
 from holdfast_sidecar.components.gpu.nvml.query import Announcing
 from holdfast_sidecar.components.gpu.nvml.wire import Speller
-from holdfast_sidecar.linux import priority
+from holdfast_sidecar.linux import threads
 
 
 def run(board: Board, say: Mouth, every_s: float) -> None:
     """Read until killed; ends where there is no driver, or it breaks: the next child begins anew,
     with whatever library lies there by then."""
     # It has work to do each second, and nobody waits for it: ranks come first.
-    priority.give_back()
+    threads.give_back()
     try:
         pynvml = load_binding()
     except ImportError as error:
