@@ -29,10 +29,10 @@ ENDS = {"kill", "killpg", "pidfd_send_signal", "terminate", "send_signal"}
 REMOVES = {"unlink", "rmtree", "rmdir", "removedirs", "rm", "rm_file"}
 FUNCTIONS_OF = {"os", "shutil", "signal"}
 
-PRIMITIVES = {"ending_processes": ENDS, "removing": REMOVES}
+PRIMITIVES = {"contract/ending_processes": ENDS, "contract/removing": REMOVES}
 """The two modules that call them."""
 
-EXEMPT = {"cli/demonstration/", "checkpoint/snapshot/memory_holder"}
+EXEMPT = {"cli/demo", "checkpoint/snapshot/memory_holder"}
 """The demonstration, in its own folder; and a program that runs without any of our packages."""
 
 LICENCES = {
@@ -66,10 +66,10 @@ if it had asked."""
 NAMED = LICENCES | ON_THEIR_OWN
 
 POLICY = {
-    "permit": {"own_child", "own_group", "own_session"},
-    "owned": {"owned_file"},
-    "storage": {"own_upload", "written_here"},
-    "checkpoint_files": {"marked"},
+    "contract/permit": {"own_child", "own_group", "own_session"},
+    "contract/owned": {"owned_file"},
+    "contract/storage": {"own_upload", "written_here"},
+    "contract/checkpoint_files": {"marked"},
     "policy/budget": {"warranted"},
     "ranks/ending": {"released_by", "left_by"},
     "ranks/stacks": {"answerable"},
@@ -77,8 +77,8 @@ POLICY = {
 """The modules that make permits, with what makes them."""
 
 INSIDE = {
-    "permit": {"part"},
-    "owned": {"remove_own", "stored_owner"},
+    "contract/permit": {"part"},
+    "contract/owned": {"remove_own", "stored_owner"},
 }
 """Functions that make a permit for their own use: for a part of what is permitted, a directory of
 which every file was looked at, and a probe that was just made."""
