@@ -24,9 +24,9 @@ from holdfast_sidecar.export import catalogue
 from holdfast_sidecar.export.metrics import BLAMES, GROUPS
 from holdfast_sidecar.performance.metrics import EFFICIENCY, GOODPUT, MEMORY, RELIABILITY, SLOWNESS
 from holdfast_sidecar.records.findings import Kind
-from holdfast_sidecar.records.metric import Entry
+from holdfast_sidecar.records.metric import MetricSpec
 
-SECTIONS: tuple[tuple[str, Sequence[Entry]], ...] = (
+SECTIONS: tuple[tuple[str, Sequence[MetricSpec]], ...] = (
     ("The whole job", catalogue.JOB_WIDE),
     ("Where the time goes", GOODPUT),
     ("Failures and restarts", RELIABILITY),
@@ -75,14 +75,14 @@ def metrics() -> str:
     return "\n".join([INTRODUCTION, *map(_section, SECTIONS), _phases(), _kinds()])
 
 
-def _section(section: tuple[str, Sequence[Entry]]) -> str:
+def _section(section: tuple[str, Sequence[MetricSpec]]) -> str:
     title, entries = section
     rows = [_metric_row(entry) for entry in entries]
     head = ["| metric | kind | labels | meaning |", "|---|---|---|---|"]
     return "\n".join([f"## {title}", "", *head, *rows, ""])
 
 
-def _metric_row(entry: Entry) -> str:
+def _metric_row(entry: MetricSpec) -> str:
     labels = ", ".join(f"`{label}`" for label in entry.labels)
     kind = f"{entry.kind}, *leader*" if entry.leader_only else entry.kind
     return f"| `{entry.name}` | {kind} | {labels} | {entry.help} |"
@@ -138,7 +138,7 @@ def _xids() -> Iterator[str]:
         yield _xid_row(entry)
 
 
-def _xid_row(entry: catalog.Entry) -> str:
+def _xid_row(entry: catalog.XidEntry) -> str:
     besides = ", ".join(follow.value for follow in entry.follow_ups)
     linked = f"R{entry.linked_since}" if entry.linked_since else ""
     note = entry.note

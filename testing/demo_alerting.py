@@ -29,7 +29,7 @@ from holdfast_sidecar.cli.demonstration.job import (
     Workspace,
     open_workspace,
 )
-from holdfast_sidecar.cli.demonstration.screen import Progress, Screen, stage
+from holdfast_sidecar.cli.demonstration.screen import RunProgress, Screen, stage
 from holdfast_sidecar.cli.demonstration.verdict import LOOK_EVERY_S, PATIENCE_S, find_within, look
 from holdfast_sidecar.cli.tables import BAD, GOOD, paint, table
 from holdfast_sidecar.config.settings import EXIT_CODE, BadInput, RedisSettings
@@ -203,7 +203,7 @@ class Director:
     alerting: Alerting | None = None
     """Once it runs."""
     cluster: Cluster = field(default_factory=Cluster)
-    waiting: Progress = field(default_factory=lambda: Progress(WHAT, 0, 1))
+    waiting: RunProgress = field(default_factory=lambda: RunProgress(WHAT, 0, 1))
 
     def await_training(self) -> None:
         """Every rank steps, and some of its work is kept."""
@@ -292,7 +292,9 @@ class Director:
             waited = time.monotonic() - began
             said = f"waiting for {what}: {waited:.0f} s"
             details = watching.progress(self.cluster, WHAT, 1).details
-            self.waiting = Progress(f"waiting for {what}", int(waited), int(limit_s), details, said)
+            self.waiting = RunProgress(
+                f"waiting for {what}", int(waited), int(limit_s), details, said
+            )
             self._look_quietly()
             self.screen.show(self.waiting)
 

@@ -27,7 +27,7 @@ from holdfast_sidecar.cli.demonstration.job import (
     Workspace,
     open_workspace,
 )
-from holdfast_sidecar.cli.demonstration.screen import Progress, Screen, stage
+from holdfast_sidecar.cli.demonstration.screen import RunProgress, Screen, stage
 from holdfast_sidecar.cli.demonstration.verdict import PATIENCE_S, find_within, look
 from holdfast_sidecar.cli.tables import BAD, paint, table
 from holdfast_sidecar.components.gpu.readings import Signal
@@ -477,14 +477,14 @@ class Director:
         self.cluster = look(self.nodes, self.store, self.screen, self.cluster)
         self.screen.show(self._progress())
 
-    def _progress(self) -> Progress:
+    def _progress(self) -> RunProgress:
         done, all_of_them = len(self.rows), len(self.stories)
         step = watching.stepping(self.cluster)
         at = "no rank steps yet" if step is None else f"at step {step}"
         said = f"{done} of {all_of_them} stories done, {at}, waiting for {self.awaited}"
         shown = watching.progress(self.cluster, "on fake GPUs", 0)
         details = (f"waiting for {self.awaited}", *shown.details)
-        return Progress(f"{done} of {all_of_them} stories", done, all_of_them, details, said)
+        return RunProgress(f"{done} of {all_of_them} stories", done, all_of_them, details, said)
 
 
 # One whole demonstration: fake hardware on two nodes, a real job, and the stories.

@@ -12,14 +12,14 @@ from dataclasses import dataclass, field
 
 from bench.benchmark import Sample
 from holdfast_sidecar.config.settings import SidecarSettings
-from holdfast_sidecar.policy.cluster import COUNTED_BEATS, Beat, Cluster, Heartbeats, StepTimes
+from holdfast_sidecar.policy.cluster import COUNTED_BEATS, Beat, Cluster, Heartbeats, StepBegins
 from holdfast_sidecar.policy.start import ROUNDS, Witnesses, find_absent, judge_presence
 from holdfast_sidecar.records.plan import Member, Plan
 from holdfast_sidecar.records.reports import AgentReport, LifeSign, NodeReport
 
 NEVER = float("inf")
 
-STEPS = StepTimes(0.0)
+STEPS = StepBegins(0.0)
 """None are made: heartbeats have to hold by themselves."""
 
 NODES = 16

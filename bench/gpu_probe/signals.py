@@ -9,11 +9,11 @@ from bench.benchmark import Sample, Task
 from bench.gpu_probe.library import started
 from bench.gpu_probe.names import SIGNALS
 from holdfast_sidecar.components.gpu.nvml import calls as codes
-from holdfast_sidecar.components.gpu.nvml.calls import Call
+from holdfast_sidecar.components.gpu.nvml.calls import NvmlCall
 from holdfast_sidecar.components.gpu.nvml.device import Users, read_link_count, read_modes
 from holdfast_sidecar.components.gpu.nvml.gpm import METRICS, Activity, FieldBatch
 from holdfast_sidecar.components.gpu.nvml.query import Asking, ask_call
-from holdfast_sidecar.components.gpu.nvml.signals import ROWS, Row, Way, entries_of, name
+from holdfast_sidecar.components.gpu.nvml.signals import ROWS, SignalRow, Way, entries_of, name
 from holdfast_sidecar.components.gpu.readings import Signal
 
 CALLS = 100
@@ -34,9 +34,9 @@ def measure(calls: int, apart_s: float = SAMPLES_APART_S) -> list[Sample]:
     return [*found, *_activity(nvml, handle, calls, apart_s), *_others(nvml, handle, calls)]
 
 
-def _sample(nvml: Any, handle: Any, row: Row, number: int, links: int, calls: int) -> Sample:
+def _sample(nvml: Any, handle: Any, row: SignalRow, number: int, links: int, calls: int) -> Sample:
     way = row.ways[number]
-    only = Row(row.signal, (way,), row.every_s, row.least, row.most)
+    only = SignalRow(row.signal, (way,), row.every_s, row.least, row.most)
     asking = Asking(nvml, handle, links, (only,))
     asking.ask(0.0)
     return {
@@ -50,7 +50,7 @@ def _sample(nvml: Any, handle: Any, row: Row, number: int, links: int, calls: in
 
 
 def _ask(nvml: Any, handle: Any, way: Way, links: int) -> None:
-    if isinstance(way, Call):
+    if isinstance(way, NvmlCall):
         ask_call(nvml, handle, way)
     else:
         FieldBatch(nvml, entries_of(way, links)).ask(handle)

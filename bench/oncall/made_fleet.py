@@ -10,7 +10,7 @@ from bench.oncall.made_ranks import SLOT_BYTES, follow_ranks
 from holdfast_sidecar.checkpoint.replication.fetch import PeerCounts
 from holdfast_sidecar.components.health_check.checks import Fitness
 from holdfast_sidecar.config.settings import CheckpointSettings, CostSettings
-from holdfast_sidecar.export.state import Cost, Picture
+from holdfast_sidecar.export.state import LoopCounters, TickState
 from holdfast_sidecar.ranks.observation import RankHistory, Ranks
 from holdfast_sidecar.records.checkpoint import SnapshotOrder, SnapshotReport
 from holdfast_sidecar.records.findings import Moment
@@ -28,12 +28,12 @@ class MadeFleet:
     job: MadeJob
     _seen: dict[str, dict[int, RankHistory]] = field(default_factory=dict)
 
-    def leader(self, now_s: float, now_unix_s: float) -> Picture:
+    def leader(self, now_s: float, now_unix_s: float) -> TickState:
         """Its node alone, with all that it knows of the others."""
         orders = self._orders(now_unix_s)
         return self._picture(self.job.nodes[0], orders, now_s, now_unix_s)
 
-    def pictures(self, now_s: float, now_unix_s: float) -> dict[str, Picture]:
+    def pictures(self, now_s: float, now_unix_s: float) -> dict[str, TickState]:
         """Every node's."""
         orders = self._orders(now_unix_s)
         return {node: self._picture(node, orders, now_s, now_unix_s) for node in self.job.nodes}
@@ -51,12 +51,12 @@ class MadeFleet:
             nodes=told,
         )
 
-    def _picture(self, node: str, orders: Orders, now_s: float, now_unix_s: float) -> Picture:
+    def _picture(self, node: str, orders: Orders, now_s: float, now_unix_s: float) -> TickState:
         job, ranks = self.job, self.job.ranks_of(node)
         seen = follow_ranks(self._seen.get(node, {}), job, node, now_s, now_unix_s)
         self._seen[node] = seen
         step = job.step(now_unix_s)
-        return Picture(
+        return TickState(
             moment=Moment(now_s, now_unix_s, node, now_s - 3600.0),
             ranks=Ranks(attempt=ATTEMPT, local=seen),
             findings=(),
@@ -64,7 +64,7 @@ class MadeFleet:
             machine=machine_of(ranks, job.nodes[-1], now_s),
             probes=tuple(ProbeHealth(name, True, 0, 0.002) for name in PROBES),
             launcher_alive=True,
-            cost=Cost(ticks=TICKS_A_SECOND * step, tick_s=0.002 * step),
+            cost=LoopCounters(ticks=TICKS_A_SECOND * step, tick_s=0.002 * step),
             launcher_pid=77,
             started_unix_s=job.began_unix_s,
             checkpoint_settings=CheckpointSettings(dir="/c"),

@@ -5,23 +5,22 @@ Nothing in here lets an alert fire, so that rules are timed on a fleet as it mos
 
 from __future__ import annotations
 
-from holdfast_sidecar.components.gpu.history import EnergyAccount, GpuView
-from holdfast_sidecar.components.gpu.ownership import Ownership, Source, Tie
+from holdfast_sidecar.components.gpu.history import EnergyAccount, GpuSummary
+from holdfast_sidecar.components.gpu.ownership import GpuOwnership, OwnershipSource, Tie
 from holdfast_sidecar.components.gpu.readings import Gpu, GpuReading, Signal
 from holdfast_sidecar.components.host.readings import (
+    CgroupReading,
     Clock,
-    Group,
+    FilesystemSpace,
     HostReading,
     MemoryErrors,
+    NetworkFilesystem,
     Pressure,
-    Room,
     Sensor,
-    Storage,
 )
 from holdfast_sidecar.components.machine import KernelEvents, MachineReading
 from holdfast_sidecar.components.network.rdma import COUNTERS, HW_COUNTERS
 from holdfast_sidecar.components.network.readings import (
-    Device,
     FabricReading,
     Interface,
     LinkStory,
@@ -29,12 +28,13 @@ from holdfast_sidecar.components.network.readings import (
     PciDevice,
     PciReading,
     Port,
+    RdmaDevice,
     TcpReading,
 )
 from holdfast_sidecar.components.network.round_trip_checks import RoundTrips, Trips
 from holdfast_sidecar.components.xid.events import GpuEvents
 from holdfast_sidecar.records.reports import Point, RankEnergy
-from holdfast_sidecar.records.steps import Standing
+from holdfast_sidecar.records.steps import RankPlacement
 
 GIB = 2**30
 GB_S = 1e9
@@ -103,14 +103,14 @@ def machine_of(ranks: range, peer: str, now_s: float) -> MachineReading:
         kernel_events=KernelEvents(),
         round_trips=RoundTrips(({peer: Trips(6, 0, 0.0001)},), frozenset({peer})),
         gpu_events=GpuEvents(counts={"single_bit_ecc_storm": 0}, listening_to=len(ranks)),
-        layouts={rank: Standing(groups=GROUPS) for rank in ranks},
+        layouts={rank: RankPlacement(groups=GROUPS) for rank in ranks},
     )
 
 
-def gpus_of(ranks: range, step: int, now_s: float) -> GpuView:
+def gpus_of(ranks: range, step: int, now_s: float) -> GpuSummary:
     """Whose GPUs they are, and what they spend."""
     ties = {
-        rank: Tie(rank, local, 1000 + rank, 77, (_uuid(local),), Source.TORCH)
+        rank: Tie(rank, local, 1000 + rank, 77, (_uuid(local),), OwnershipSource.TORCH)
         for local, rank in enumerate(ranks)
     }
     points = (
@@ -120,7 +120,7 @@ def gpus_of(ranks: range, step: int, now_s: float) -> GpuView:
     spent = {
         rank: RankEnergy(1000 + rank, 77, 600.0 * now_s, 600.0, points=points) for rank in ranks
     }
-    return GpuView(Ownership(ties), EnergyAccount(spent))
+    return GpuSummary(GpuOwnership(ties), EnergyAccount(spent))
 
 
 def _gpu(number: int, now_s: float) -> Gpu:
@@ -146,7 +146,7 @@ def _fabric(count: int, now_s: float) -> FabricReading:
 
 
 def _port(number: int, now_s: float) -> Port:
-    device = Device(f"mlx5_{number}", "mlx5_core", "MT_0000000838", "28.39.1002", _pci(number))
+    device = RdmaDevice(f"mlx5_{number}", "mlx5_core", "MT_0000000838", "28.39.1002", _pci(number))
     counters = dict.fromkeys((*COUNTERS, *HW_COUNTERS), 0)
     counters |= {name: int(GB_S * now_s) for name in MOVING}
     return Port(device, 1, "InfiniBand", 4, 5, 50 * GB_S, counters)
@@ -181,14 +181,14 @@ def _host(now_s: float) -> HostReading:
         swap_used_bytes=0,
         boot_unix_s=5.0,
         pressure={name: Pressure(0.0, 0.0, 0.0, 0.0) for name in ("memory", "io", "cpu")},
-        rooms={name: Room(500 * GIB, 400 * GIB, 10**6, 9 * 10**5) for name in ROOMS},
+        rooms={name: FilesystemSpace(500 * GIB, 400 * GIB, 10**6, 9 * 10**5) for name in ROOMS},
         oom_kills=0,
-        group=Group(800 * GIB, 300 * GIB, 64.0, 100, 0, 0.0, 0.0),
+        group=CgroupReading(800 * GIB, 300 * GIB, 64.0, 100, 0, 0.0, 0.0),
         hung_tasks=0,
         foreign_cores=0.25,
         clock=Clock(True, 0.0001, 0.002),
         memory_errors=MemoryErrors(0, 0),
         sensors=(Sensor("coretemp", 60.0, 100.0),),
         energy_j={"package-0": 300.0 * now_s, "package-1": 300.0 * now_s},
-        storage=(Storage("checkpoint", "nfs4", "/data", 0.0, 0),),
+        storage=(NetworkFilesystem("checkpoint", "nfs4", "/data", 0.0, 0),),
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from holdfast_sidecar.records.checkpoint import CheckpointTally, LedgerEntry
 from holdfast_sidecar.records.plan import Incident
-from holdfast_sidecar.records.steps import Cause, Efficiency, Slowness, SlowStanding, WhatIf
+from holdfast_sidecar.records.steps import Efficiency, SlowCause, Slowness, SlowStanding, WhatIf
 
 INCIDENTS = 50
 """A bad week; the page shows no more than these."""
@@ -99,7 +99,7 @@ def standing(leader: str, rank: int, attempt: int, now_unix_s: float) -> SlowSta
         ranks=[rank],
         node=leader,
         role="",
-        cause=Cause.CPU_QUOTA,
+        cause=SlowCause.CPU_QUOTA,
         part="forward",
         slowdown=0.31,
         confidence=0.95,

@@ -22,10 +22,10 @@ from bench.stragglers.simulated_job import SimulatedJob
 from holdfast_sidecar.performance.slowness import Judging
 from holdfast_sidecar.performance.stragglers.efficiency import EfficiencyWatch
 from holdfast_sidecar.performance.stragglers.judge import Judge
-from holdfast_sidecar.performance.stragglers.placement import Place
+from holdfast_sidecar.performance.stragglers.placement import RankPlace
 from holdfast_sidecar.records.findings import Moment
 from holdfast_sidecar.records.reports import NodeReport, RankReport
-from holdfast_sidecar.records.steps import Cause, StepLine, spell
+from holdfast_sidecar.records.steps import SlowCause, StepLine, spell
 from holdfast_sidecar.wiring import collect_seldom
 
 RANKS = Layout(dp=64, tp=8, pp=8)
@@ -38,7 +38,7 @@ CASES = {
     "even work": Scenario(7, RANKS, tail=4.0),
     "work varies": Scenario(8, RANKS, tail=4.0, lengths=0.4),
     "one is slow": Scenario(
-        9, RANKS, tail=4.0, faults=(Fault(Cause.COMPUTE, (777,), 0.3, since=WARM_UP_S - 10),)
+        9, RANKS, tail=4.0, faults=(Fault(SlowCause.COMPUTE, (777,), 0.3, since=WARM_UP_S - 10),)
     ),
 }
 
@@ -80,7 +80,7 @@ def judge(name: str) -> list[Sample]:
     ]
 
 
-def _reports(places: Mapping[int, Place]) -> dict[str, NodeReport]:
+def _reports(places: Mapping[int, RankPlace]) -> dict[str, NodeReport]:
     ranks: dict[str, list[RankReport]] = {}
     for place in places.values():
         layout = " ".join(f"{d}={at}/{place.shape[d]}" for d, at in place.coordinate.items())

@@ -10,12 +10,12 @@ import random
 from dataclasses import dataclass, field
 
 from bench.stragglers.scenario import Fault, Layout, Scenario
-from holdfast_sidecar.records.steps import Cause
+from holdfast_sidecar.records.steps import SlowCause
 
 TUNING = "tuning"
 HELD_OUT = "held out"
 
-CAUSES = tuple(cause for cause in Cause if cause is not Cause.UNKNOWN)
+CAUSES = tuple(cause for cause in SlowCause if cause is not SlowCause.UNKNOWN)
 
 STEPS_AFTER = 30
 """So long after a fault began the verdict is read."""
@@ -60,7 +60,7 @@ RANGES = {
 class Case:
     """One job, its trouble, and how plainly its signals speak."""
 
-    cause: Cause
+    cause: SlowCause
     kind: str
     scenario: Scenario
     node: str = ""
@@ -70,18 +70,18 @@ class Case:
     is_found: bool = True
     """Whether a detector of the node found something about it."""
     seed: int = 0
-    second: Cause | None = None
+    second: SlowCause | None = None
     """A smaller trouble of the same ranks."""
     steps: int = field(default=60)
 
 
-def draw(cause: Cause, kind: str, number: int) -> Case:
+def draw(cause: SlowCause, kind: str, number: int) -> Case:
     """The so manyth case of a cause."""
     ranges = RANGES[kind]
     seed = ranges.first_seed + 1000 * CAUSES.index(cause) + number
     chance = random.Random(seed)
     layout = _layout(cause, ranges, chance)
-    since = 1 if cause is Cause.PIPELINE else chance.randint(30, 50)
+    since = 1 if cause is SlowCause.PIPELINE else chance.randint(30, 50)
     faults, node = _faults(cause, layout, chance, ranges, since)
     second = _second(cause, chance)
     if second is not None:
@@ -94,7 +94,7 @@ def draw(cause: Cause, kind: str, number: int) -> Case:
         tail=chance.choice(ranges.tails),
         memory=chance.uniform(*ranges.memory),
         step_us=chance.choice((200_000.0, 800_000.0, 3_000_000.0)),
-        lengths=chance.choice((0.0, 0.1)) if cause is not Cause.UNEVEN_WORK else 0.0,
+        lengths=chance.choice((0.0, 0.1)) if cause is not SlowCause.UNEVEN_WORK else 0.0,
         faults=faults,
     )
     return Case(
@@ -110,51 +110,56 @@ def draw(cause: Cause, kind: str, number: int) -> Case:
     )
 
 
-OF_NODES = (Cause.CPU_QUOTA, Cause.CPU_CONTENTION, Cause.MEMORY_PRESSURE, Cause.STORAGE)
+OF_NODES = (
+    SlowCause.CPU_QUOTA,
+    SlowCause.CPU_CONTENTION,
+    SlowCause.MEMORY_PRESSURE,
+    SlowCause.STORAGE,
+)
 """May strike all ranks of a node; storage always does."""
 
 DOUBLED = (
-    Cause.CPU_QUOTA,
-    Cause.CPU_CONTENTION,
-    Cause.COLLECTOR,
-    Cause.DATA_LOADING,
-    Cause.COMPUTE,
+    SlowCause.CPU_QUOTA,
+    SlowCause.CPU_CONTENTION,
+    SlowCause.COLLECTOR,
+    SlowCause.DATA_LOADING,
+    SlowCause.COMPUTE,
 )
 """Of which a little may come with another trouble."""
 
 EVERY = {
-    Cause.RECOMPILATION: (2, 3, 5),
-    Cause.COLLECTOR: (1, 1, 2, 4),
-    Cause.DATA_LOADING: (1, 1, 2, 4),
-    Cause.EVALUATION: (5, 6),
-    Cause.SAVING: (5, 6),
+    SlowCause.RECOMPILATION: (2, 3, 5),
+    SlowCause.COLLECTOR: (1, 1, 2, 4),
+    SlowCause.DATA_LOADING: (1, 1, 2, 4),
+    SlowCause.EVALUATION: (5, 6),
+    SlowCause.SAVING: (5, 6),
 }
 """So many steps lie between two strikes, where it need not be each one."""
 
-TOLD_BY_FINDING = (Cause.GPU_POWER, Cause.GPU_SHARED)
+TOLD_BY_FINDING = (SlowCause.GPU_POWER, SlowCause.GPU_SHARED)
 """What a clock shows is the same as with heat, or as with nothing: only its detector knows."""
 
 
-def _layout(cause: Cause, ranges: Ranges, chance: random.Random) -> Layout:
-    if cause is Cause.PIPELINE:
+def _layout(cause: SlowCause, ranges: Ranges, chance: random.Random) -> Layout:
+    if cause is SlowCause.PIPELINE:
         return chance.choice(ranges.pipelines)
     return chance.choice(ranges.layouts + ranges.pipelines)
 
 
 def _faults(
-    cause: Cause, layout: Layout, chance: random.Random, ranges: Ranges, since: int
+    cause: SlowCause, layout: Layout, chance: random.Random, ranges: Ranges, since: int
 ) -> tuple[tuple[Fault, ...], str]:
     slowdown = chance.uniform(*ranges.slowdown)
     rank = chance.randrange(layout.ranks)
     node = f"node{rank // layout.ranks_per_node}"
     mates = _mates(layout, rank)
-    if cause is Cause.LINK:
+    if cause is SlowCause.LINK:
         return _of_card(layout, mates, slowdown, since), node
-    if cause is Cause.PIPELINE:
+    if cause is SlowCause.PIPELINE:
         stage = chance.randrange(layout.pp)
         ranks = tuple(r for r in range(layout.ranks) if layout.coordinates(r)["pp"] == stage)
         return (Fault(cause, ranks, slowdown, since),), ""
-    if cause is Cause.STORAGE or (cause in OF_NODES and chance.random() < 0.4):
+    if cause is SlowCause.STORAGE or (cause in OF_NODES and chance.random() < 0.4):
         return (Fault(cause, mates, slowdown, since),), node
     every = chance.choice(EVERY.get(cause, (1,)))
     return (Fault(cause, (rank,), slowdown, since, every=every),), node
@@ -174,16 +179,18 @@ def _of_card(
         for rank in mates:
             members = tuple(layout.members(dimension, rank))
             if len({r // layout.ranks_per_node for r in members}) > 1:
-                found[members] = Fault(Cause.LINK, members, slowdown, since, dimension=dimension)
+                found[members] = Fault(
+                    SlowCause.LINK, members, slowdown, since, dimension=dimension
+                )
     return tuple(found.values())
 
 
-def _second(cause: Cause, chance: random.Random) -> Cause | None:
-    if cause in (Cause.LINK, Cause.PIPELINE, Cause.RECOMPILATION, Cause.STORAGE):
+def _second(cause: SlowCause, chance: random.Random) -> SlowCause | None:
+    if cause in (SlowCause.LINK, SlowCause.PIPELINE, SlowCause.RECOMPILATION, SlowCause.STORAGE):
         return None
     others = [other for other in DOUBLED if other is not cause]
     return chance.choice(others) if chance.random() < 0.3 else None
 
 
-def _is_found(cause: Cause, chance: random.Random) -> bool:
+def _is_found(cause: SlowCause, chance: random.Random) -> bool:
     return cause in TOLD_BY_FINDING or chance.random() < 0.5

@@ -12,7 +12,7 @@ from bench.stragglers.cause_names import CAUSES_ROW, NOBODY
 from bench.stragglers.judged import standings
 from bench.stragglers.noisy_job import NoisyJob
 from bench.stragglers.section import Section
-from holdfast_sidecar.records.steps import Cause, Slowness, SlowStanding
+from holdfast_sidecar.records.steps import SlowCause, Slowness, SlowStanding
 
 CASES = 60
 QUICK_CASES = 6
@@ -27,7 +27,7 @@ def tasks(quick: bool) -> list[Task]:
     ]
 
 
-def measure(cause: Cause, count: int, kind: str = HELD_OUT) -> list[Sample]:
+def measure(cause: SlowCause, count: int, kind: str = HELD_OUT) -> list[Sample]:
     """A row of the confusion matrix, case by case."""
     return [judge(draw(cause, kind, number)) for number in range(count)]
 

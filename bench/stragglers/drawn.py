@@ -12,18 +12,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bench.stragglers.scenario import Fault, Layout, Scenario
-from holdfast_sidecar.records.steps import Cause
+from holdfast_sidecar.records.steps import SlowCause
 
 CAUSES = (
-    Cause.COMPUTE,
-    Cause.GPU_CLOCK,
-    Cause.GPU_LINK,
-    Cause.CPU_QUOTA,
-    Cause.CPU_CONTENTION,
-    Cause.MEMORY_PRESSURE,
-    Cause.COLLECTOR,
-    Cause.DATA_LOADING,
-    Cause.STORAGE,
+    SlowCause.COMPUTE,
+    SlowCause.GPU_CLOCK,
+    SlowCause.GPU_LINK,
+    SlowCause.CPU_QUOTA,
+    SlowCause.CPU_CONTENTION,
+    SlowCause.MEMORY_PRESSURE,
+    SlowCause.COLLECTOR,
+    SlowCause.DATA_LOADING,
+    SlowCause.STORAGE,
 )
 """Those that make a rank's own time longer."""
 

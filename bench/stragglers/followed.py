@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from bench.benchmark import Sample
 from bench.stragglers.scenario import Scenario
 from bench.stragglers.simulated_job import SimulatedJob
-from holdfast_sidecar.performance.stragglers.frames import Frames
+from holdfast_sidecar.performance.stragglers.frames import FrameAssembler
 from holdfast_sidecar.performance.stragglers.judge import Detector
 
 Z = 6.9
@@ -29,7 +29,7 @@ class Followed:
 
 def follow(scenario: Scenario, steps: int) -> Followed:
     """So many steps, of a second each."""
-    job, frames, detector = SimulatedJob(scenario), Frames(), Detector()
+    job, frames, detector = SimulatedJob(scenario), FrameAssembler(), Detector()
     places = job.places()
     followed = Followed({}, {}, {})
     for lines in job.steps(steps):

@@ -17,7 +17,7 @@ from bench.stragglers.planted import PAUSES, Array, Columns
 from bench.stragglers.scenario import Fault
 from bench.stragglers.simulated_job import SimulatedJob
 from holdfast_sidecar.records.findings import Finding, Kind
-from holdfast_sidecar.records.steps import Cause
+from holdfast_sidecar.records.steps import SlowCause
 
 LOUD = 0.15
 """Of the nodes: all their ranks have one signal as loudly as a sick one, and are well."""
@@ -36,7 +36,7 @@ class NoisyJob(SimulatedJob):
         self._calm = self._background()
         self._fault_s = float(10 ** self._chance.uniform(-3.7, -2.3))
         self._pressure = float(self._chance.uniform(0.5, 1.4))
-        self._has_clock = case.cause is not Cause.GPU_CLOCK or not case.is_found
+        self._has_clock = case.cause is not SlowCause.GPU_CLOCK or not case.is_found
         self._has_clock |= bool(self._chance.random() < 0.8)
 
     def _background(self) -> Columns:
@@ -97,24 +97,24 @@ class NoisyJob(SimulatedJob):
         more = fault.slowdown * self.scenario.step_us * fault.every * self.case.tells
         share = 1000 * more / float(columns["total"].max())
         about = float(self._chance.lognormal(0.0, JITTER))
-        if fault.cause is Cause.CPU_QUOTA:
+        if fault.cause is SlowCause.CPU_QUOTA:
             columns["throttled_permille"][who] += share * about
-        elif fault.cause is Cause.CPU_CONTENTION:
+        elif fault.cause is SlowCause.CPU_CONTENTION:
             columns["queued_permille"][who] += share * about
-        elif fault.cause is Cause.COLLECTOR:
+        elif fault.cause is SlowCause.COLLECTOR:
             columns["collector"][who] += min(1.0, self.case.tells) * more / self.case.tells
-        elif fault.cause in (Cause.GPU_CLOCK, Cause.GPU_POWER):
+        elif fault.cause in (SlowCause.GPU_CLOCK, SlowCause.GPU_POWER):
             columns["clock_permille"][who] /= 1 + fault.slowdown * self.case.tells / 0.94
-        elif fault.cause is Cause.STORAGE:
+        elif fault.cause is SlowCause.STORAGE:
             columns["storage_permille"][who] += share * about * self._pressure
-        elif fault.cause is Cause.MEMORY_PRESSURE:
+        elif fault.cause is SlowCause.MEMORY_PRESSURE:
             pages = share / 1000 / self._fault_s
             columns["faults_per_s"][who] += pages * about
             columns["storage_permille"][who] += share * about * self._pressure
 
     def _let_wait(self, fault: Fault, columns: Columns) -> None:
         """The others wait for one that compiles, evaluates or saves."""
-        if fault.cause in (Cause.RECOMPILATION, *PAUSES):
+        if fault.cause in (SlowCause.RECOMPILATION, *PAUSES):
             others = self._but(fault.ranks)
             more = fault.slowdown * self.scenario.step_us * fault.every
             for name in ("total", "communicating", "wait_1"):
@@ -123,7 +123,9 @@ class NoisyJob(SimulatedJob):
     def _wait_in_the_next_step(self, step: int, columns: Columns) -> None:
         """Whose replicas are through with their exchange earlier than others is not kept by it, but
         by whom it meets next: its stage's neighbour, or the ranks of its tensor group."""
-        slow = [f for f in self.scenario.faults if f.cause is Cause.LINK and f.dimension == "dp"]
+        slow = [
+            f for f in self.scenario.faults if f.cause is SlowCause.LINK and f.dimension == "dp"
+        ]
         slow = [fault for fault in slow if fault.strikes(step)]
         if slow:
             others = self._but([rank for fault in slow for rank in fault.ranks])
@@ -142,14 +144,14 @@ class NoisyJob(SimulatedJob):
 
 
 KINDS = {
-    Cause.GPU_CLOCK: (Kind.GPU_THROTTLED, "gpu0-hot"),
-    Cause.GPU_POWER: (Kind.GPU_THROTTLED, "gpu0-power"),
-    Cause.GPU_LINK: (Kind.GPU_LINK_DEGRADED, "gpu0-pcie-width"),
-    Cause.GPU_SHARED: (Kind.GPU_SHARED, "gpu0-pid77"),
-    Cause.CPU_QUOTA: (Kind.CPU_THROTTLED, ""),
-    Cause.MEMORY_PRESSURE: (Kind.MEMORY_PRESSURE, ""),
-    Cause.STORAGE: (Kind.STORAGE_STALLED, "data"),
-    Cause.LINK: (Kind.LINK_DEGRADED, "mlx5_0"),
+    SlowCause.GPU_CLOCK: (Kind.GPU_THROTTLED, "gpu0-hot"),
+    SlowCause.GPU_POWER: (Kind.GPU_THROTTLED, "gpu0-power"),
+    SlowCause.GPU_LINK: (Kind.GPU_LINK_DEGRADED, "gpu0-pcie-width"),
+    SlowCause.GPU_SHARED: (Kind.GPU_SHARED, "gpu0-pid77"),
+    SlowCause.CPU_QUOTA: (Kind.CPU_THROTTLED, ""),
+    SlowCause.MEMORY_PRESSURE: (Kind.MEMORY_PRESSURE, ""),
+    SlowCause.STORAGE: (Kind.STORAGE_STALLED, "data"),
+    SlowCause.LINK: (Kind.LINK_DEGRADED, "mlx5_0"),
 }
 
 ELSEWHERE = (
@@ -177,8 +179,8 @@ def _of_trouble(case: Case) -> list[Finding]:
 def _of_others(job: NoisyJob) -> list[Finding]:
     chance = random.Random(job.case.seed + 3)
     layout = job.layout
-    sick = job._sick_nodes() if job.case.cause is not Cause.PIPELINE else set[int]()
-    if job.case.cause is Cause.LINK:
+    sick = job._sick_nodes() if job.case.cause is not SlowCause.PIPELINE else set[int]()
+    if job.case.cause is SlowCause.LINK:
         sick = {int(job.case.node.removeprefix("node"))}
     well = [rank for rank in range(layout.ranks) if rank // layout.ranks_per_node not in sick]
     found = []

@@ -6,7 +6,7 @@ import numpy
 from numpy.typing import NDArray
 
 from bench.stragglers.scenario import Fault
-from holdfast_sidecar.records.steps import Cause
+from holdfast_sidecar.records.steps import SlowCause
 
 Array = NDArray[numpy.float64]
 Columns = dict[str, Array]
@@ -24,17 +24,17 @@ GROWS = 0.9
 """Of what is computed, the part that grows with work."""
 
 SIGNALS = {
-    Cause.STORAGE: "storage_permille",
-    Cause.CPU_QUOTA: "throttled_permille",
-    Cause.CPU_CONTENTION: "queued_permille",
-    Cause.MEMORY_PRESSURE: "faults_per_s",
+    SlowCause.STORAGE: "storage_permille",
+    SlowCause.CPU_QUOTA: "throttled_permille",
+    SlowCause.CPU_CONTENTION: "queued_permille",
+    SlowCause.MEMORY_PRESSURE: "faults_per_s",
 }
 """Cause -> where its node shows it."""
 
-ELSEWHERE = (Cause.LINK, Cause.UNEVEN_WORK)
+ELSEWHERE = (SlowCause.LINK, SlowCause.UNEVEN_WORK)
 """A link shows in waits, more work before any part of a step is measured."""
 
-PAUSES = (Cause.EVALUATION, Cause.SAVING)
+PAUSES = (SlowCause.EVALUATION, SlowCause.SAVING)
 """Between steps, while all others wait."""
 
 
@@ -49,26 +49,26 @@ def strike(fault: Fault, parts: Columns, columns: Columns, step_us: float) -> No
     """One fault in one step; in place."""
     who = list(fault.ranks)
     more = fault.slowdown * step_us * fault.every
-    if fault.cause in (Cause.DATA_LOADING, Cause.STORAGE):
+    if fault.cause in (SlowCause.DATA_LOADING, SlowCause.STORAGE):
         parts["data"][who] += more
-    elif fault.cause is Cause.GPU_LINK:
+    elif fault.cause is SlowCause.GPU_LINK:
         parts["transfer"][who] += more * columns["tokens"][who]
-    elif fault.cause is Cause.COLLECTOR:
+    elif fault.cause is SlowCause.COLLECTOR:
         parts["forward"][who] += more
         columns["collector"][who] += more
-    elif fault.cause is Cause.RECOMPILATION:
+    elif fault.cause is SlowCause.RECOMPILATION:
         columns["compiled"][who] = 1.0
         columns["lost"][who] += more
     elif fault.cause in PAUSES:
         columns["lost"][who] += more
-        columns["evaluated"][who] += more * (fault.cause is Cause.EVALUATION)
+        columns["evaluated"][who] += more * (fault.cause is SlowCause.EVALUATION)
     elif fault.cause not in ELSEWHERE:
         _slow_down(who, parts, fault.slowdown * fault.every)
     _show(fault, who, columns)
 
 
 def _show(fault: Fault, who: list[int], columns: Columns) -> None:
-    if fault.cause in (Cause.GPU_CLOCK, Cause.GPU_POWER):
+    if fault.cause in (SlowCause.GPU_CLOCK, SlowCause.GPU_POWER):
         columns["clock_permille"][who] /= 1.0 + fault.slowdown
     name = SIGNALS.get(fault.cause)
     if name == "faults_per_s":

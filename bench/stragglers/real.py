@@ -16,14 +16,14 @@ from bench.stragglers.real_names import REAL, REAL_HEALTHY, REAL_LINK
 from bench.stragglers.real_outcomes import LINKS, false_alarms, of_episode
 from bench.stragglers.real_plan import OWN_S, Episode, Plan
 from bench.stragglers.section import Section
-from holdfast_sidecar.records.steps import Cause
+from holdfast_sidecar.records.steps import SlowCause
 
 CAUSES = (
-    Cause.COMPUTE,
-    Cause.DATA_LOADING,
-    Cause.COLLECTOR,
-    Cause.CPU_QUOTA,
-    Cause.UNEVEN_WORK,
+    SlowCause.COMPUTE,
+    SlowCause.DATA_LOADING,
+    SlowCause.COLLECTOR,
+    SlowCause.CPU_QUOTA,
+    SlowCause.UNEVEN_WORK,
 )
 SLOWDOWNS = (0.3, 0.5)
 RANKS = 4
@@ -66,7 +66,7 @@ def faults(seed: int, slowdowns: tuple[float, ...]) -> list[Sample]:
 
 def link(seed: int, runs: int) -> list[Sample]:
     """Two nodes in two networks; the cable between them gets slower for a while."""
-    plan = real_plan.plan(seed, RANKS, (Cause.LINK,), SLOWDOWNS, runs)
+    plan = real_plan.plan(seed, RANKS, (SlowCause.LINK,), SLOWDOWNS, runs)
     plan = replace(plan, gradient_bytes=LINK_GRADIENT_BYTES)
     slow = SlowCable(plan.episodes, plan.gradient_bytes)
     with real_networks.cable() as cable:

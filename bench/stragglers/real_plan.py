@@ -10,7 +10,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 
-from holdfast_sidecar.records.steps import Cause
+from holdfast_sidecar.records.steps import SlowCause
 
 WARM_UP = 60
 """Steps before the first fault: a detector has to know the job first."""
@@ -71,7 +71,7 @@ class Plan:
 def plan(
     seed: int,
     ranks: int,
-    causes: Sequence[Cause],
+    causes: Sequence[SlowCause],
     slowdowns: Sequence[float],
     runs: int,
 ) -> Plan:

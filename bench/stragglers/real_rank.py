@@ -25,7 +25,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import holdfast
 from bench.stragglers.real_plan import Plan
-from holdfast_sidecar.records.steps import Cause
+from holdfast_sidecar.records.steps import SlowCause
 
 LOADING, COMPUTING, BACKWARD = 0.1, 0.1, 0.3
 """Of own time: the loader, what really computes, the backward pass; the rest is the forward's."""
@@ -95,20 +95,20 @@ class Rank:
         self.cause = "" if self.episode is None else self.episode.cause
         self.more_s = 0.0 if self.episode is None else self.episode.slowdown * self.plan.own_s
         self.work = math.exp(self.chance.gauss(0.0, self.plan.lengths))
-        if self.cause == Cause.UNEVEN_WORK.value:
+        if self.cause == SlowCause.UNEVEN_WORK.value:
             self.work *= 1 + self.more_s / (BY_WORK * self.plan.own_s)
         if self.group is not None:
             self._set_quota(self.group)
 
     def load(self) -> None:
-        late_s = self.more_s if self.cause == Cause.DATA_LOADING.value else 0.0
+        late_s = self.more_s if self.cause == SlowCause.DATA_LOADING.value else 0.0
         self._spend(LOADING, late_s)
 
     def go_forward(self) -> None:
-        if self.cause == Cause.COLLECTOR.value:
+        if self.cause == SlowCause.COLLECTOR.value:
             self._collect(self.more_s)
         self._compute(COMPUTING * self.plan.own_s)
-        late_s = self.more_s if self.cause == Cause.COMPUTE.value else 0.0
+        late_s = self.more_s if self.cause == SlowCause.COMPUTE.value else 0.0
         self._spend((BY_WORK - BACKWARD) * self.work, late_s)
 
     def go_back(self) -> None:
@@ -146,7 +146,7 @@ class Rank:
         In the last of the periods that it takes nothing is waited for.
         """
         quota_us = AMPLE_QUOTA_US
-        if self.cause == Cause.CPU_QUOTA.value:
+        if self.cause == SlowCause.CPU_QUOTA.value:
             cpu_s = COMPUTING * self.plan.own_s
             wanted_s = statistics.median(self.computed_s) + self.more_s + PERIOD_US / 1e6
             quota_us = max(LEAST_QUOTA_US, round(PERIOD_US * cpu_s / wanted_s))

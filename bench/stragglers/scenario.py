@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from holdfast_sidecar.records.steps import Cause
+from holdfast_sidecar.records.steps import SlowCause
 
 FOREVER = 1 << 30
 
@@ -46,7 +46,7 @@ class Layout:
 class Fault:
     """One trouble; `slowdown` 0.3: its ranks take 30 % of their usual own time more."""
 
-    cause: Cause
+    cause: SlowCause
     ranks: tuple[int, ...]
     slowdown: float
     since: int

@@ -17,13 +17,13 @@ from bench.stragglers.judged import standings
 from bench.stragglers.scenario import Fault, Layout, Scenario
 from bench.stragglers.section import Section
 from bench.stragglers.simulated_job import SimulatedJob
-from holdfast_sidecar.records.steps import Cause
+from holdfast_sidecar.records.steps import SlowCause
 
 SELDOM = "seldom"
 SELDOM_WELL = "seldom, healthy"
 
 LAYOUTS = (Layout(2), Layout(3), Layout(4), Layout(8), Layout(4, 2, 2), Layout(16, 4))
-CAUSES = (Cause.COLLECTOR, Cause.DATA_LOADING, Cause.COMPUTE)
+CAUSES = (SlowCause.COLLECTOR, SlowCause.DATA_LOADING, SlowCause.COMPUTE)
 EVERY = (5, 8, 10, 20)
 COSTS = (0.15, 0.3, 0.6)
 """Of a usual step's own time, in the mean over all of them."""

@@ -25,10 +25,10 @@ from bench.stragglers.planted import (
     strike,
 )
 from bench.stragglers.scenario import Fault, Scenario
-from holdfast_sidecar.performance.stragglers.placement import Place
-from holdfast_sidecar.records.steps import Cause, Group, StepLine
+from holdfast_sidecar.performance.stragglers.placement import RankPlace
+from holdfast_sidecar.records.steps import ProcessGroup, SlowCause, StepLine
 
-UNSEEN = (Cause.LINK, Cause.PIPELINE, Cause.RECOMPILATION)
+UNSEEN = (SlowCause.LINK, SlowCause.PIPELINE, SlowCause.RECOMPILATION)
 """No rank takes longer on its own than its peers."""
 
 
@@ -45,7 +45,7 @@ class SimulatedJob:
         shape = (self.layout.pp, self.layout.dp, self.layout.tp)
         self._shape = shape
 
-    def places(self) -> dict[int, Place]:
+    def places(self) -> dict[int, RankPlace]:
         """Where each rank stands."""
         layout = self.layout
         shape = {"pp": layout.pp, "dp": layout.dp, "tp": layout.tp}
@@ -53,12 +53,16 @@ class SimulatedJob:
         for rank in range(layout.ranks):
             at = layout.coordinates(rank)
             groups = (
-                Group("mesh_dp", f"dp-{at['pp']}-{at['tp']}", layout.dp),
-                Group("mesh_tp", f"tp-{at['pp']}-{at['dp']}", layout.tp) if layout.tp > 1 else None,
-                Group("mesh_pp", f"pp-{at['dp']}-{at['tp']}", layout.pp) if layout.pp > 1 else None,
+                ProcessGroup("mesh_dp", f"dp-{at['pp']}-{at['tp']}", layout.dp),
+                ProcessGroup("mesh_tp", f"tp-{at['pp']}-{at['dp']}", layout.tp)
+                if layout.tp > 1
+                else None,
+                ProcessGroup("mesh_pp", f"pp-{at['dp']}-{at['tp']}", layout.pp)
+                if layout.pp > 1
+                else None,
                 None,
             )
-            found[rank] = Place(
+            found[rank] = RankPlace(
                 rank=rank,
                 node=f"node{rank // layout.ranks_per_node}",
                 role=f"pp={at['pp']}" if layout.pp > 1 else "",
@@ -106,7 +110,7 @@ class SimulatedJob:
         columns["clock_permille"] += 990.0
         columns["tokens"], columns["squares"] = self._work()
         for fault in striking:
-            if fault.cause is Cause.UNEVEN_WORK:
+            if fault.cause is SlowCause.UNEVEN_WORK:
                 give_more(fault, columns)
         parts = self._parts(columns["tokens"], columns["squares"])
         for fault in striking:
@@ -115,7 +119,7 @@ class SimulatedJob:
             if back <= step < back + 3:
                 parts["forward"][rank] *= 2.0
         own: Array = numpy.sum(list(parts.values()), axis=0)
-        waits, total = self._wait(own, [f for f in striking if f.cause is Cause.LINK])
+        waits, total = self._wait(own, [f for f in striking if f.cause is SlowCause.LINK])
         columns.update(parts)
         columns["steps"] = self._ordinary(step, columns)
         columns.update(

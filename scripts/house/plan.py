@@ -47,13 +47,13 @@ class Plan:
 
 def read_plan(repository: Path, room: str, here: Path = Path(__file__).parent) -> Plan:
     """The plan of one room; `top`: modules that lie in no room."""
-    table = f"{room}.toml" if room in ("hooks", "again") else "map.toml"
+    table = f"{room}.toml" if room in ("hooks", "again", "names") else "map.toml"
     entries: dict[str, list[str]] = tomllib.loads((here / table).read_text())
     clashes: dict[str, str] = tomllib.loads((here / "clashes.toml").read_text())
     in_room = {
         path_of(new): [path_of(old) for old in olds]
         for new, olds in entries.items()
-        if (_is_in(new, room) or room == "again") and olds != [new]
+        if (_is_in(new, room) or room in ("again", "names")) and (olds != [new] or room == "names")
     }
     tests: dict[str, str] = tomllib.loads((here / "tests.toml").read_text())
     moved = {new: old for new, old in tests.items() if _is_in(new.removeprefix(TESTS), room)}

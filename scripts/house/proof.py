@@ -106,6 +106,11 @@ class _Plain(ast.NodeTransformer):
     def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
         """An import within a function."""
 
+    def visit_ClassDef(self, node: ast.ClassDef) -> ast.stmt:
+        node.name = self._was.get(node.name, node.name)
+        self.generic_visit(node)
+        return node
+
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.stmt:
         node.name = self._was.get(node.name, node.name)
         self.generic_visit(node)

@@ -84,6 +84,8 @@ class _Rewriter(cst.CSTTransformer):
                 )
 
     def _refuse_shadow(self, access: metadata.Access, to: str) -> None:
+        if getattr(access.node, "value", "") == to:
+            return  # it is called so already
         scope = access.scope
         while not isinstance(scope, metadata.GlobalScope | metadata.BuiltinScope):
             if any(found.name == to for found in scope.assignments):

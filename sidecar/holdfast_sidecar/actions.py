@@ -21,12 +21,12 @@ from holdfast.contract import environment
 from holdfast.contract.ending_processes import signal_group
 from holdfast.contract.permit import own_group
 from holdfast_sidecar.config import timeouts
-from holdfast_sidecar.config.paths import NAME, Places
+from holdfast_sidecar.config.paths import NAME, Paths
 from holdfast_sidecar.config.settings import NodesSettings, Settings
 from holdfast_sidecar.export.job_record import RecordKeeping
 from holdfast_sidecar.incidents.bundle import BundleKeeping, read_kernel_lines
 from holdfast_sidecar.incidents.collect import EvidenceKeeping
-from holdfast_sidecar.incidents.storage import Chronicle
+from holdfast_sidecar.incidents.storage import IncidentStore
 from holdfast_sidecar.linux.files import KernelTrees
 from holdfast_sidecar.performance.traces import NodeTraces
 from holdfast_sidecar.policy.budget import PLANNED, Warrant, refusal, warranted
@@ -197,14 +197,14 @@ def _conclude(run: HookRun, wrong: str) -> bool:
 
 
 @dataclass
-class Deeds:
+class Actions:
     """The acting half of the loop. Every deed is safe to repeat at the next tick."""
 
     node: str
     settings: Settings
-    places: Places
+    places: Paths
     pages: Pages
-    chronicle: Chronicle
+    chronicle: IncidentStore
     evidence: EvidenceKeeping
     runner: ActionRunner = field(default_factory=ActionRunner)
     releases_ranks: bool = False

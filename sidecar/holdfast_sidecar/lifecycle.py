@@ -17,7 +17,7 @@ from holdfast.contract.removing import unlink
 from holdfast_sidecar.checkpoint.directory import checkpoint_url
 from holdfast_sidecar.checkpoint.writer.client import Desk
 from holdfast_sidecar.checkpoint.writer.requests import Seal, WriteParts
-from holdfast_sidecar.config.paths import Places
+from holdfast_sidecar.config.paths import Paths
 from holdfast_sidecar.config.settings import Settings
 from holdfast_sidecar.policy.checkpoint_choice import (
     ABOUT_NUMBERS,
@@ -112,7 +112,7 @@ def read_last_word(path: Path) -> str:
 
 
 @dataclass
-class Parting:
+class ShutdownBlockers:
     """Keeps a sidecar that may leave, for as long as there is something to write down."""
 
     node: str
@@ -305,11 +305,11 @@ def watch_launcher(pid: int, start_ticks: int = 0) -> LauncherWatch:
 
 
 @dataclass
-class Farewell:
+class Shutdown:
     """Watches the launcher and knows when it is time to go."""
 
     launcher: LauncherWatch
-    places: Places
+    places: Paths
     grace_s: float
     runner: ActionRunner = field(default_factory=ActionRunner)
     _gone_s: float | None = None
@@ -353,7 +353,7 @@ def _end_leftovers(dead_ranks: Sequence[ProcessIdentity]) -> bool:
     return bool(dead_ranks) and end_leftovers(find_leftovers(read_statuses(), dead_ranks))
 
 
-def _remove_server_files(places: Places) -> bool:
+def _remove_server_files(places: Paths) -> bool:
     """A server of the launcher's own died with it; its record would lead nowhere."""
     with unowned(places.lock) as is_unowned:
         if not is_unowned:

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from holdfast_sidecar.actions import Deeds
+from holdfast_sidecar.actions import Actions
 from holdfast_sidecar.checkpoint.replication.fetch import PeerCounts
 from holdfast_sidecar.checks import (
     judge_machine,
@@ -33,8 +33,8 @@ from holdfast_sidecar.components.network.checks import told_only
 from holdfast_sidecar.components.network.round_trip import Echo, NoEcho, life_of
 from holdfast_sidecar.config.settings import Settings
 from holdfast_sidecar.controller.fence import HeartbeatTimes
-from holdfast_sidecar.export.state import Cost, Picture
-from holdfast_sidecar.lifecycle import Farewell, Parting
+from holdfast_sidecar.export.state import LoopCounters, TickState
+from holdfast_sidecar.lifecycle import Shutdown, ShutdownBlockers
 from holdfast_sidecar.linux.probe_runner import ProbeRunner
 from holdfast_sidecar.performance.slowness import OwnNode, SlownessAttention
 from holdfast_sidecar.policy.attached import obeyed
@@ -54,10 +54,10 @@ from holdfast_sidecar.ranks.checks import (
     told_to_go,
 )
 from holdfast_sidecar.ranks.death_watch import NoDeathWatch
-from holdfast_sidecar.ranks.flight_recorder import Inquiry
-from holdfast_sidecar.ranks.history import Scrutiny
+from holdfast_sidecar.ranks.flight_recorder import FlightRecorderClient
+from holdfast_sidecar.ranks.history import Inspection
 from holdfast_sidecar.ranks.inspection import CloserProbe
-from holdfast_sidecar.ranks.observation import Attention, RankHistory, RankLook, Ranks
+from holdfast_sidecar.ranks.observation import RankHistory, RankLook, Ranks, RankTracker
 from holdfast_sidecar.ranks.probe import parse_peers, parse_traces, report_rank
 from holdfast_sidecar.ranks.stall import due_in_s, is_suspicious, suspects
 from holdfast_sidecar.records.checkpoint import CheckpointOrder, SavedPart, SnapshotReport
@@ -98,7 +98,7 @@ class Coordination(Protocol):
 class CloserLooks(Protocol):
     """Where the threads of suspects wait, and how their children stand."""
 
-    def look(self, suspects: Iterable[RankLook], now_s: float) -> dict[int, Scrutiny]:
+    def look(self, suspects: Iterable[RankLook], now_s: float) -> dict[int, Inspection]:
         """What is known of these ranks by now; the others are forgotten."""
 
 
@@ -172,7 +172,7 @@ class DeathWatching(Protocol):
 class Teller(Protocol):
     """Where the loop's picture goes for people: the metrics page."""
 
-    def tell(self, picture: Picture) -> None:
+    def tell(self, picture: TickState) -> None:
         """Hand over the newest picture."""
 
 
@@ -185,13 +185,13 @@ class Loop:
     ranks_probe: ProbeRunner[list[RankLook]]
     machine: MachineProbes
     coordination: Coordination
-    deeds: Deeds
+    deeds: Actions
     saved_parts: SavedParts
     snapshots: Snapshots
     peers: Peers
-    farewell: Farewell
+    farewell: Shutdown
     teller: Teller
-    parting: Parting
+    parting: ShutdownBlockers
     metrics_address: str = ""
     unserved: str = ""
     """See NodeReport."""
@@ -199,12 +199,12 @@ class Loop:
     """Somebody else launched the ranks: there is no plan."""
     death_watch: DeathWatching = field(default_factory=NoDeathWatch)
     echo: Echo = field(default_factory=NoEcho)
-    attention: Attention = field(default_factory=Attention)
+    attention: RankTracker = field(default_factory=RankTracker)
     closer_looks: CloserLooks = field(default_factory=CloserProbe)
-    inquiry: Inquiries = field(default_factory=Inquiry)
+    inquiry: Inquiries = field(default_factory=FlightRecorderClient)
     hardware: HardwareAttention = field(default_factory=HardwareAttention)
     slowness: SlownessAttention = field(default_factory=SlownessAttention)
-    cost: Cost = field(default_factory=Cost)
+    cost: LoopCounters = field(default_factory=LoopCounters)
     gate: NodeGate = field(init=False)
     proving: Proving = field(init=False)
     heartbeats: HeartbeatTimes = field(default_factory=HeartbeatTimes)
@@ -360,7 +360,7 @@ class Loop:
             hooks=dict(self.deeds.hooks.outcomes),
         )
         self.teller.tell(
-            Picture(
+            TickState(
                 moment=moment,
                 ranks=ranks,
                 findings=tuple(self._findings),

@@ -25,7 +25,7 @@ from holdfast_sidecar.checkpoint.snapshot.slots import is_small, least_reserve
 from holdfast_sidecar.config.paths import (
     FULL,
     TAKES_NOTHING,
-    Places,
+    Paths,
     make_state,
     open_shm_of_job,
     passing_state_root,
@@ -38,7 +38,7 @@ from holdfast_sidecar.linux.files import read_boot
 from holdfast_sidecar.policy.cluster import COUNTED_BEATS, Heartbeats
 from holdfast_sidecar.policy.election import (
     HANDOVER_S,
-    Namesake,
+    DuplicateSidecar,
     NamesakeWatch,
     refusal,
     who_watches,
@@ -56,7 +56,7 @@ class Site:
 
     job: str
     node: str
-    places: Places
+    places: Paths
     settings: Settings
     launcher_pid: int = 0
     attached: bool = False
@@ -88,9 +88,9 @@ def await_place(
         if other is None or other.incarnation == predecessor:
             return predecessor
         judged = watch.judge(other, view.server, asked_at, clock())
-        if judged is Namesake.GONE:
+        if judged is DuplicateSidecar.GONE:
             return other.incarnation
-        if judged is Namesake.STAYS:
+        if judged is DuplicateSidecar.STAYS:
             raise BadInput(refusal(other, site.job, boot))
         if watch.has_moved and not is_told:
             who = who_watches(other, site.job, boot)
@@ -151,7 +151,7 @@ class NodeLock:
             os.close(self.descriptor)
 
 
-def lock_node(places: Places, patience_s: float = HANDOVER_S) -> NodeLock:
+def lock_node(places: Paths, patience_s: float = HANDOVER_S) -> NodeLock:
     """Lock this node for one sidecar. BadInput when another one has it."""
     make_state(places)
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -185,7 +185,7 @@ def lock_node(places: Places, patience_s: float = HANDOVER_S) -> NodeLock:
         time.sleep(0.05)
 
 
-def _take(places: Places, descriptor: int) -> NodeLock:
+def _take(places: Paths, descriptor: int) -> NodeLock:
     """Raises BlockingIOError while another sidecar has it."""
     stand_in, held = None, -1
     try:
@@ -271,7 +271,7 @@ _OWN_FILES = 4
 
 
 @dataclass(frozen=True)
-class Room:
+class DiskSpace:
     """What a file system has left for us. `inodes` is None where it does not count them."""
 
     total_bytes: int
@@ -292,7 +292,7 @@ def check_node(settings: Settings, ranks: int) -> None:
 
 
 def shm_problem(
-    settings: Settings, ranks: int, read_room: Callable[[Path], Room | None]
+    settings: Settings, ranks: int, read_room: Callable[[Path], DiskSpace | None]
 ) -> str | None:
     """Why the ranks' pages can't live in the shared-memory directory; None when they can."""
     path = Path(settings.paths.shm_dir)
@@ -318,7 +318,7 @@ def _foreign_problem(settings: Settings) -> str | None:
     return None
 
 
-def room_problem(path: Path, room: Room, ranks: int, reserve_bytes: int) -> str | None:
+def room_problem(path: Path, room: DiskSpace, ranks: int, reserve_bytes: int) -> str | None:
     """Why this much room is too little for the pages of so many ranks; None when it is enough."""
     pages_bytes = PAGE_SIZE * ranks
     if room.free_bytes < pages_bytes + reserve_bytes:
@@ -414,12 +414,12 @@ def key_problem(key_file: str) -> str | None:
     return None if key else f"checkpoint.key_file {key_file} is empty: put a long secret into it"
 
 
-def read_room(path: Path) -> Room | None:
+def read_room(path: Path) -> DiskSpace | None:
     """Room left at a directory; None when there is no such directory."""
     if not path.is_dir():
         return None
     facts = os.statvfs(path)
-    return Room(
+    return DiskSpace(
         total_bytes=facts.f_blocks * facts.f_frsize,
         free_bytes=facts.f_bavail * facts.f_frsize,
         inodes=facts.f_favail if facts.f_files else None,

@@ -12,12 +12,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from holdfast_sidecar.actions import Deeds
+from holdfast_sidecar.actions import Actions
 from holdfast_sidecar.checkpoint.node_part import NodePart
 from holdfast_sidecar.checkpoint.replication.component import NodePeers
 from holdfast_sidecar.checkpoint.snapshot.slots import Allocation, NodeSlots, RoomReader
-from holdfast_sidecar.checkpoint.writer.client import AskedStorage, StorageDesk, WriterProcess
-from holdfast_sidecar.checkpoint.writer.requests import Errand
+from holdfast_sidecar.checkpoint.writer.client import LeaderStorage, StorageClient, WriterProcess
+from holdfast_sidecar.checkpoint.writer.requests import WriterSetup
 from holdfast_sidecar.components import machine
 from holdfast_sidecar.components.gpu.component import CompanyReader, GpuWatch
 from holdfast_sidecar.components.gpu.nvml.probe import open_event_probe, open_gpu_probe
@@ -33,7 +33,7 @@ from holdfast_sidecar.components.network.round_trip import Echo, NodeEcho
 from holdfast_sidecar.components.network.tcp import TcpProbe
 from holdfast_sidecar.components.xid.component import XidAttention
 from holdfast_sidecar.config.addresses import is_loopback, parse_listen, told_address
-from holdfast_sidecar.config.paths import Places
+from holdfast_sidecar.config.paths import Paths
 from holdfast_sidecar.config.redaction import own_secrets
 from holdfast_sidecar.config.settings import BadInput, Settings
 from holdfast_sidecar.controller.coordinator import Coordinator, NodeIdentity, RoundTripWitness
@@ -54,8 +54,8 @@ from holdfast_sidecar.export.routes import (
     Targets,
 )
 from holdfast_sidecar.incidents.collect import EvidenceKeeping
-from holdfast_sidecar.incidents.storage import Chronicle
-from holdfast_sidecar.lifecycle import Farewell, Parting, watch_launcher
+from holdfast_sidecar.incidents.storage import IncidentStore
+from holdfast_sidecar.lifecycle import Shutdown, ShutdownBlockers, watch_launcher
 from holdfast_sidecar.linux import cgroups
 from holdfast_sidecar.linux.files import KernelTrees, read_boot
 from holdfast_sidecar.linux.kmsg import KernelLog
@@ -67,8 +67,8 @@ from holdfast_sidecar.performance.stragglers.efficiency import EfficiencyWatch
 from holdfast_sidecar.performance.stragglers.judge import Judge
 from holdfast_sidecar.ranks.death_watch import DeathWatch
 from holdfast_sidecar.ranks.ending import ActionRunner
-from holdfast_sidecar.ranks.flight_recorder import Inquiry
-from holdfast_sidecar.ranks.observation import Attention
+from holdfast_sidecar.ranks.flight_recorder import FlightRecorderClient
+from holdfast_sidecar.ranks.observation import RankTracker
 from holdfast_sidecar.ranks.page import Pages, RankPage
 from holdfast_sidecar.ranks.probe import RanksProbe
 from holdfast_sidecar.startup import Site
@@ -85,12 +85,12 @@ def open_echo(site: Site) -> NodeEcho:
 def coordinate(
     site: Site,
     store: Store,
-    desk: StorageDesk,
+    desk: StorageClient,
     predecessor: str,
     round_trips: RoundTripWitness | None = None,
 ) -> Coordinator:
     """The thread that agrees with the other nodes. predecessor: see NodeIdentity."""
-    storage = AskedStorage(site.settings.checkpoint, desk)
+    storage = LeaderStorage(site.settings.checkpoint, desk)
     identity = NodeIdentity(
         site.node,
         secrets.token_hex(4),
@@ -104,7 +104,7 @@ def coordinate(
         store,
         site.settings,
         storage,
-        recall=Chronicle(site.places, site.settings.evidence).recall,
+        recall=IncidentStore(site.places, site.settings.evidence).recall,
         recall_requeues=lambda: read_requeues(site.places.state.parent),
     )
     fence = FenceFile(site.places.fence, site.places.local_fence)
@@ -118,7 +118,7 @@ def coordinate(
 def assemble(
     site: Site,
     coordination: Coordination,
-    desk: StorageDesk,
+    desk: StorageClient,
     teller: Teller,
     metrics_address: str,
     echo: Echo | None = None,
@@ -140,7 +140,7 @@ def assemble(
         ranks_probe=ProbeRunner(
             RanksProbe(
                 pages,
-                oom=cgroups.OomWatch(log=cgroups.KernelLog(trees.kernel_log)),
+                oom=cgroups.OomWatch(log=cgroups.KernelLogReader(trees.kernel_log)),
                 clean=evidence.clean,
             ),
             every_s=0.0,
@@ -166,12 +166,12 @@ def assemble(
             kernel=ProbeRunner(KernelLog(coordination.changed.set, trees.kernel_log), every_s=0.0),
         ),
         coordination=coordination,
-        deeds=Deeds(
+        deeds=Actions(
             site.node,
             site.settings,
             site.places,
             pages,
-            Chronicle(site.places, site.settings.evidence),
+            IncidentStore(site.places, site.settings.evidence),
             evidence,
             runner,
             releases_ranks=not site.launcher_pid,
@@ -193,11 +193,11 @@ def assemble(
             wake=coordination.changed.set,
             memory=site.memory,
         ),
-        farewell=Farewell(
+        farewell=Shutdown(
             watch_launcher(site.launcher_pid), site.places, site.settings.sidecar.grace_s, runner
         ),
         teller=teller,
-        parting=Parting(
+        parting=ShutdownBlockers(
             site.node,
             str(site.places.shm),
             site.settings,
@@ -209,13 +209,13 @@ def assemble(
         echo=open_echo(site) if echo is None else echo,
         death_watch=DeathWatch(pages, coordination.changed.set),
         is_attached=site.attached,
-        inquiry=Inquiry(pages.held, coordination.changed.set),
+        inquiry=FlightRecorderClient(pages.held, coordination.changed.set),
         hardware=HardwareAttention(
             GpuWatch(CompanyReader(pages.held, own_pids(site))),
             XidAttention(site.places.xid_history),
         ),
         slowness=SlownessAttention(site.settings.straggler, judge_all),
-        attention=Attention(numbers=site.settings.numbers),
+        attention=RankTracker(numbers=site.settings.numbers),
     )
 
 
@@ -229,11 +229,11 @@ def own_pids(site: Site) -> frozenset[int]:
     return frozenset(pid for pid in (os.getpid(), site.launcher_pid) if pid)
 
 
-def open_desk(site: Site) -> StorageDesk:
+def open_desk(site: Site) -> StorageClient:
     """Where this sidecar asks about storage; a child of its own answers, once it is asked."""
     settings = site.settings.checkpoint
-    desk = StorageDesk(settings.write_timeout_s)
-    desk.messenger = WriterProcess(Errand(site.job, settings, os.getpid()), desk.deliver)
+    desk = StorageClient(settings.write_timeout_s)
+    desk.messenger = WriterProcess(WriterSetup(site.job, settings, os.getpid()), desk.deliver)
     return desk
 
 
@@ -279,7 +279,7 @@ class Served:
 
 
 def open_exporter(
-    job: str, node: str, settings: Settings, places: Places, is_needed: bool = True
+    job: str, node: str, settings: Settings, places: Paths, is_needed: bool = True
 ) -> Served:
     """Begin to serve; before the first tick there is little to tell. Raises BadInput where that is
     needed; else the log says so, and the job is watched without."""

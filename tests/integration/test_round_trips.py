@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 from tests.unit.ranks.scene import moment
 
-from holdfast_sidecar.components.network.round_trip import Company, Exchange
+from holdfast_sidecar.components.network.round_trip import Exchange, RoundTripPeers
 from holdfast_sidecar.components.network.round_trip_checks import WINDOWS, find_slow_peers
 
 SECRET = b"k" * 32
@@ -69,7 +69,7 @@ def test_a_slow_link_is_told_from_the_others_and_a_broken_one_too(
     addresses["e"] = slow.address
     for name, one in exchanges.items():
         asked = {node: where for node, where in addresses.items() if name == "a" and node != "a"}
-        one.keep(Company(name, 1, SECRET, asked))
+        one.keep(RoundTripPeers(name, 1, SECRET, asked))
         one.open()
     wait_for_windows(exchanges["a"])
     trips = exchanges["a"].read()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from holdfast_sidecar.checkpoint.writer.client import Progress
+from holdfast_sidecar.checkpoint.writer.client import StorageProgress
 from holdfast_sidecar.checkpoint.writer.requests import Question
 
 
@@ -17,7 +17,7 @@ class MemoryDesk:
         self.is_open = True
         self.asked: list[Question[Any]] = []
         self.abandoned: list[Question[Any]] = []
-        self.so_far = Progress()
+        self.so_far = StorageProgress()
         self.silent_s = 0.0
         self.is_prepared = False
 
@@ -25,7 +25,7 @@ class MemoryDesk:
         self.asked.append(question)
         return self._answer(question) if self.is_open else None
 
-    def progress(self, question: Question[Any]) -> Progress:
+    def progress(self, question: Question[Any]) -> StorageProgress:
         return self.so_far
 
     def abandon(self, question: Question[Any], why: str) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast_sidecar.config.paths import Places
+from holdfast_sidecar.config.paths import Paths
 from holdfast_sidecar.config.settings import BadInput, Settings, SidecarSettings
 from holdfast_sidecar.wiring import open_exporter
 
@@ -19,7 +19,7 @@ def refused(
     folder: Path, sidecar: SidecarSettings, words: str, log: pytest.LogCaptureFixture
 ) -> None:
     """By itself it does not start; beside a launcher it watches without."""
-    where, settings = Places(folder / "shm", folder / "state"), Settings(sidecar=sidecar)
+    where, settings = Paths(folder / "shm", folder / "state"), Settings(sidecar=sidecar)
     with pytest.raises(BadInput, match=words):
         open_exporter("job", "a", settings, where)
     served = open_exporter("job", "a", settings, where, is_needed=False)

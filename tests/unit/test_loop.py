@@ -19,22 +19,22 @@ from tests.unit.ranks.scene import record
 
 from holdfast.contract.page import Phase, Word
 from holdfast_sidecar import loop as loop_module
-from holdfast_sidecar.actions import Deeds
+from holdfast_sidecar.actions import Actions
 from holdfast_sidecar.checkpoint.replication.fetch import PeerCounts
 from holdfast_sidecar.components.gpu.component import GpuWatch
-from holdfast_sidecar.components.gpu.ownership import Company
+from holdfast_sidecar.components.gpu.ownership import GpuUsers
 from holdfast_sidecar.components.gpu.readings import Gpu, GpuReading
 from holdfast_sidecar.components.host.readings import HostReading
 from holdfast_sidecar.components.machine import MachineProbes, MachineReading
 from holdfast_sidecar.components.network.readings import NetworkReading
 from holdfast_sidecar.components.xid.events import GpuEvents, XidEvent
-from holdfast_sidecar.config.paths import Places
+from holdfast_sidecar.config.paths import Paths
 from holdfast_sidecar.config.settings import Settings
 from holdfast_sidecar.export.job_record import read_record
-from holdfast_sidecar.export.state import Picture
+from holdfast_sidecar.export.state import TickState
 from holdfast_sidecar.incidents.collect import EvidenceKeeping
-from holdfast_sidecar.incidents.storage import Chronicle, read_incidents
-from holdfast_sidecar.lifecycle import Farewell, LauncherWatch, Parting
+from holdfast_sidecar.incidents.storage import IncidentStore, read_incidents
+from holdfast_sidecar.lifecycle import LauncherWatch, Shutdown, ShutdownBlockers
 from holdfast_sidecar.linux.kmsg import KernelLog, KernelReading, KernelRecord
 from holdfast_sidecar.linux.probe_runner import ProbeRunner
 from holdfast_sidecar.loop import Loop
@@ -98,11 +98,11 @@ class Broken:
 class Teller:
     """Keeps the pictures; breaks when told to."""
 
-    pictures: list[Picture] = field(default_factory=list)
+    pictures: list[TickState] = field(default_factory=list)
     breaks: int = 0
     then: Any = None
 
-    def tell(self, picture: Picture) -> None:
+    def tell(self, picture: TickState) -> None:
         self.pictures.append(picture)
         if self.then is not None:
             self.then()
@@ -158,7 +158,7 @@ def never(question: Any) -> Any:
 
 @pytest.fixture
 def loop(tmp_path: Path) -> Iterator[Loop]:
-    places = Places(shm=tmp_path, state=tmp_path / "state")
+    places = Paths(shm=tmp_path, state=tmp_path / "state")
     pages = Pages(tmp_path)
     settings = Settings()
     yield Loop(
@@ -171,15 +171,22 @@ def loop(tmp_path: Path) -> Iterator[Loop]:
             gpu=ProbeRunner(Fixed(GpuReading(False)), 5.0),
         ),
         coordination=Coordination(),
-        deeds=Deeds(
-            "a", settings, places, pages, Chronicle(places), EvidenceKeeping(places, ActionRunner())
+        deeds=Actions(
+            "a",
+            settings,
+            places,
+            pages,
+            IncidentStore(places),
+            EvidenceKeeping(places, ActionRunner()),
         ),
         saved_parts=NoParts(),
         snapshots=Snapshots(),
         peers=Peers(),
-        farewell=Farewell(LauncherWatch(0, None), places, 10.0),
+        farewell=Shutdown(LauncherWatch(0, None), places, 10.0),
         teller=Teller(),
-        parting=Parting("a", str(tmp_path), settings, MemoryDesk(never), tmp_path / "shipping"),
+        parting=ShutdownBlockers(
+            "a", str(tmp_path), settings, MemoryDesk(never), tmp_path / "shipping"
+        ),
     )
     pages.close()
 
@@ -520,7 +527,7 @@ def test_a_gpu_that_is_lost_is_told_with_its_rank_and_drawn_with_it(
 class Around:
     """Who is around the GPUs, as the test says."""
 
-    company: Company
+    company: GpuUsers
 
-    def read(self, reading: GpuReading) -> Company:
+    def read(self, reading: GpuReading) -> GpuUsers:
         return self.company

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from holdfast_sidecar.config.paths import Places
+from holdfast_sidecar.config.paths import Paths
 from holdfast_sidecar.config.settings import BadInput
 from holdfast_sidecar.startup import NodeLock, SidecarRecord, lock_node, write_record
 
 
 def test_whoever_has_it_next_knows_who_is_gone(tmp_path: Path) -> None:
-    where = Places(tmp_path / "shm", tmp_path / "job" / "node")
+    where = Paths(tmp_path / "shm", tmp_path / "job" / "node")
     first = lock_node(where)
     assert first.predecessor == ""
     first.pass_on("a long incarnation")
@@ -40,7 +40,7 @@ def test_where_the_state_directory_takes_nothing_shared_memory_takes_the_lock(
     (tmp_path / "state").write_text("")  # nothing can be made below it, by root neither
     (tmp_path / "shm").mkdir()
     shm = tmp_path / "shm" / "holdfast-0" / "job" / "node"
-    where = Places(shm, tmp_path / "state" / "job" / "node")
+    where = Paths(shm, tmp_path / "state" / "job" / "node")
     first = lock_node(where)
     with pytest.raises(BadInput):
         lock_node(where, patience_s=0.0)
@@ -63,7 +63,7 @@ def test_a_state_directory_without_locks_is_stood_in_for_by_shared_memory(
 
     monkeypatch.setattr(fcntl, "flock", none_in_state)
     (tmp_path / "shm").mkdir()
-    where = Places(tmp_path / "shm" / "holdfast-0" / "job" / "node", state)
+    where = Paths(tmp_path / "shm" / "holdfast-0" / "job" / "node", state)
     first = lock_node(where)
     first.pass_on("beef")
     with pytest.raises(BadInput, match="already watches"):

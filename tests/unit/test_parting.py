@@ -9,9 +9,15 @@ from typing import Any
 import pytest
 from tests.unit.desk_twin import MemoryDesk
 
-from holdfast_sidecar.checkpoint.writer.requests import Entered, Part, Question, Seal, WriteParts
+from holdfast_sidecar.checkpoint.writer.requests import (
+    Entered,
+    Question,
+    Seal,
+    WriteParts,
+    WrittenPart,
+)
 from holdfast_sidecar.config.settings import CheckpointSettings, Settings, SidecarSettings
-from holdfast_sidecar.lifecycle import TELLING, WRITING, Parting, read_last_word, read_stay
+from holdfast_sidecar.lifecycle import TELLING, WRITING, ShutdownBlockers, read_last_word, read_stay
 from holdfast_sidecar.records.checkpoint import (
     CheckpointOrder,
     FileFact,
@@ -53,13 +59,13 @@ class Scene:
         self.desk = MemoryDesk(self.answer)
         self.marker = folder / "shipping"
         self.summons = folder / "told-to-end"
-        self.parting = Parting(
+        self.parting = ShutdownBlockers(
             "a", "/shm", settings, self.desk, self.marker, self.summons, lambda: "id"
         )
 
     def answer(self, question: Question[Any]) -> Any:
         if isinstance(question, WriteParts):
-            return Part({"__0_own.pt": FileFact(1, "aa")}, 1.0)
+            return WrittenPart({"__0_own.pt": FileFact(1, "aa")}, 1.0)
         assert isinstance(question, Seal)
         return Entered(entry(question.order.step))
 

@@ -13,7 +13,7 @@ from holdfast_sidecar.config.loading import search_path
 from holdfast_sidecar.config.paths import expand, state_root, user_name, usual_state_root
 from holdfast_sidecar.config.settings import BadInput, CheckpointSettings, PathSettings, Settings
 from holdfast_sidecar.startup import (
-    Room,
+    DiskSpace,
     check_node,
     losses,
     read_room,
@@ -32,7 +32,7 @@ def settings(tmp_path: Path, **paths: object) -> Settings:
 
 
 def test_a_64_mb_dev_shm_is_refused_with_advice() -> None:
-    problem = room_problem(SHM, Room(64 * 2**20, 64 * 2**20, 1000), 1, RESERVE)
+    problem = room_problem(SHM, DiskSpace(64 * 2**20, 64 * 2**20, 1000), 1, RESERVE)
     assert problem is not None
     assert "64 MiB free of 64 MiB" in problem
     assert "--shm-size" in problem
@@ -48,7 +48,7 @@ def test_of_a_small_file_system_only_half_is_kept_free() -> None:
 
 def test_a_small_shared_memory_is_a_loss_that_is_told_and_no_refusal(tmp_path: Path) -> None:
     given = settings(tmp_path, shm_reserve_bytes=2**62)
-    problem = shm_problem(given, 1, read_room=lambda _: Room(64 * 2**20, 60 * 2**20, 1000))
+    problem = shm_problem(given, 1, read_room=lambda _: DiskSpace(64 * 2**20, 60 * 2**20, 1000))
     assert problem is None
     assert "in all: snapshots leave half of it free" in losses(given)["shared memory"]
     assert losses(settings(tmp_path)) == {}
@@ -102,13 +102,13 @@ def test_a_user_without_a_name_is_known_by_its_number(monkeypatch: pytest.Monkey
 
 def test_room_for_the_pages_and_the_reserve_is_enough_and_a_byte_less_is_not() -> None:
     enough = PAGE_SIZE * 8 + RESERVE
-    assert room_problem(SHM, Room(2**30, enough, 1000), 8, RESERVE) is None
-    assert room_problem(SHM, Room(2**30, enough - 1, 1000), 8, RESERVE) is not None
+    assert room_problem(SHM, DiskSpace(2**30, enough, 1000), 8, RESERVE) is None
+    assert room_problem(SHM, DiskSpace(2**30, enough - 1, 1000), 8, RESERVE) is not None
 
 
 def test_inodes_count_where_the_file_system_counts_them() -> None:
-    assert "inodes" in str(room_problem(SHM, Room(2**30, 2**30, 8), 8, RESERVE))
-    assert room_problem(SHM, Room(2**30, 2**30, None), 8, RESERVE) is None
+    assert "inodes" in str(room_problem(SHM, DiskSpace(2**30, 2**30, 8), 8, RESERVE))
+    assert room_problem(SHM, DiskSpace(2**30, 2**30, None), 8, RESERVE) is None
 
 
 def test_a_missing_shared_memory_directory_is_named(tmp_path: Path) -> None:

@@ -10,11 +10,11 @@ from typing import Any
 from tests.unit.ranks.scene import history, identity, look, record
 from tests.unit.records.slow_job import SLOW, slow
 
-from holdfast_sidecar.components.gpu.ownership import Ownership
+from holdfast_sidecar.components.gpu.ownership import GpuOwnership
 from holdfast_sidecar.components.machine import MachineReading
 from holdfast_sidecar.config.settings import StragglerSettings
 from holdfast_sidecar.performance.slowness import OwnNode, SlownessAttention
-from holdfast_sidecar.performance.stragglers.placement import Place
+from holdfast_sidecar.performance.stragglers.placement import RankPlace
 from holdfast_sidecar.records.findings import Finding, Kind, Moment
 from holdfast_sidecar.records.reports import NodeReport, RankReport
 from holdfast_sidecar.records.steps import Slowness, SlowStanding, StepLine, parse
@@ -38,7 +38,7 @@ class Twin:
     def follow(
         self,
         lines: Iterable[StepLine],
-        places: Mapping[int, Place],
+        places: Mapping[int, RankPlace],
         reports: Mapping[int, RankReport],
         findings: Sequence[Finding],
         attempt: int,
@@ -91,7 +91,7 @@ class Node:
         self.step += steps
         seen = replace(look(now_s, records=records), identity=identity(0, 2, self.attempt))
         ranks = {0: history(seen)}
-        self.attention.see(ranks, MachineReading(), Ownership(), moment)
+        self.attention.see(ranks, MachineReading(), GpuOwnership(), moment)
         return self.attention.judge(orders, OwnNode(self.attempt, self.ranks, []), moment)
 
 

@@ -13,8 +13,8 @@ from holdfast_sidecar import __version__
 from holdfast_sidecar.config.paths import places
 from holdfast_sidecar.config.settings import PathSettings, RedisSettings, SidecarSettings
 from holdfast_sidecar.launcher.plan_state import (
-    Fence,
-    Standing,
+    AttemptState,
+    PlanFence,
     known_end,
     while_joining,
     while_running,
@@ -66,17 +66,20 @@ def main() -> None:
 def _follow(watch: PlanWatch, reporter: Reporter, incarnation: str) -> None:
     """Be where the plan says, for ever: whoever started this ends it."""
     watch.wait_for(lambda: watch.view, 60)
-    known, fence, attempt = known_end(watch.plan, incarnation), Fence(), -1
+    known, fence, attempt = known_end(watch.plan, incarnation), PlanFence(), -1
     reporter.say(attempt=known)
     reporter.start()
     while True:
         plan = watch.plan
         if attempt < 0:
-            if while_joining(plan, incarnation, known, fence) is Standing.RUN and plan is not None:
+            if (
+                while_joining(plan, incarnation, known, fence) is AttemptState.RUN
+                and plan is not None
+            ):
                 attempt = known = plan.attempt
-                fence = Fence(plan.attempt, plan.epoch)
+                fence = PlanFence(plan.attempt, plan.epoch)
                 reporter.say(state="running", attempt=attempt, plan=watch.plan_text)
-        elif while_running(plan, attempt, fence) is not Standing.WAIT:
+        elif while_running(plan, attempt, fence) is not AttemptState.WAIT:
             attempt = -1
             reporter.say(state="joining", attempt=known)
         before = watch.plan_text

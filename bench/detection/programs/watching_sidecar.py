@@ -13,9 +13,9 @@ import threading
 import time
 from pathlib import Path
 
-from holdfast_sidecar.config.paths import Places
+from holdfast_sidecar.config.paths import Paths
 from holdfast_sidecar.config.settings import PathSettings, Settings
-from holdfast_sidecar.export.state import Picture
+from holdfast_sidecar.export.state import TickState
 from holdfast_sidecar.records.findings import Kind
 from holdfast_sidecar.startup import Site
 from holdfast_sidecar.store.orders import LocalState, Orders
@@ -58,7 +58,7 @@ class TellingTime:
 class Silent:
     """In the metrics page's place."""
 
-    def tell(self, picture: Picture) -> None:
+    def tell(self, picture: TickState) -> None:
         """Nobody asks."""
 
 
@@ -66,7 +66,7 @@ def main(pages: str, state: str) -> None:
     """Watch the pages in this directory until killed."""
     logging.basicConfig(level=logging.INFO)
     settings = Settings(paths=PathSettings(shm_dir=pages, state_dir=state))
-    site = Site("bench", "a", Places(shm=Path(pages), state=Path(state)), settings)
+    site = Site("bench", "a", Paths(shm=Path(pages), state=Path(state)), settings)
     assemble(site, TellingTime(), open_desk(site), Silent(), "").run()
 
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from bench.oncall.made_fleet import MadeFleet
 from bench.oncall.made_job import LASTED_S, RUN, MadeJob
 
-from holdfast_sidecar.export.http_server import Answer, Request, Route, Server
+from holdfast_sidecar.export.http_server import HttpRequest, Response, Route, Server
 from holdfast_sidecar.export.live.routes import LivePage, LiveTelling
 from holdfast_sidecar.export.routes import (
     DiscoveryRoute,
@@ -30,7 +30,7 @@ from holdfast_sidecar.export.routes import (
     TargetFile,
     Targets,
 )
-from holdfast_sidecar.export.state import Picture
+from holdfast_sidecar.export.state import TickState
 
 TICK_S = 10.0
 """Sooner than the next scrape: what grows has grown, and one process has the time for 128 nodes."""
@@ -47,9 +47,9 @@ class EmptyPage:
     path: str = "/empty"
     is_open: bool = True
 
-    def answer(self, request: Request, picture: Picture | None) -> Answer:
+    def answer(self, request: HttpRequest, picture: TickState | None) -> Response:
         """The same for everybody."""
-        return Answer(b"<!doctype html><title>.</title><p>.", "text/html; charset=utf-8")
+        return Response(b"<!doctype html><title>.</title><p>.", "text/html; charset=utf-8")
 
 
 @dataclass(frozen=True)
@@ -70,10 +70,10 @@ class InTurn:
         """As it is."""
         return self.route.is_open
 
-    def answer(self, request: Request, picture: Picture | None) -> Answer:
+    def answer(self, request: HttpRequest, picture: TickState | None) -> Response:
         """Nothing when the turn comes too late; Prometheus counts that as not answered."""
         if not self.turn.acquire(timeout=TURN_S):
-            return Answer(b"", status=HTTPStatus.SERVICE_UNAVAILABLE)
+            return Response(b"", status=HTTPStatus.SERVICE_UNAVAILABLE)
         try:
             return self.route.answer(request, picture)
         finally:

@@ -1,6 +1,6 @@
 """Lightning: one callback, the last in the list; the Trainer saves and loads as it always does.
 
-    holdfast = HoldfastCallback()
+    holdfast = LightningCallback()
     trainer = Trainer(callbacks=[..., holdfast])
     trainer.fit(model, ckpt_path=holdfast.resume_path(trainer, model))
 
@@ -45,7 +45,7 @@ SHARDED_REST = "meta.pt"
 DeepSpeed's folder has none."""
 
 
-class HoldfastCallback(Callback):  # type: ignore[misc]
+class LightningCallback(Callback):  # type: ignore[misc]
     """Tells Holdfast the Trainer's steps, saves what is ordered and stops where that is ordered."""
 
     def __init__(self, *, weights_only: bool = True) -> None:
@@ -211,5 +211,5 @@ def _only_otherwise(error: Exception) -> str:
     what = f"a {found[1]}" if found else "something other than plain values and tensors"
     return (
         f"holds {what}, which `fit` refuses to read with weights_only=True; keep plain values, or "
-        "give weights_only=False to both HoldfastCallback and fit"
+        "give weights_only=False to both LightningCallback and fit"
     )

@@ -1,6 +1,6 @@
 """Transformers: one callback; the Trainer saves and loads with its own functions.
 
-holdfast = HoldfastCallback(trainer)
+holdfast = TransformersCallback(trainer)
 trainer.add_callback(holdfast)
 trainer.train(resume_from_checkpoint=holdfast.resume_path())
 """
@@ -24,7 +24,7 @@ from holdfast.state.registered import is_finite
 from holdfast.state.saving import Savable
 
 
-class HoldfastCallback(TrainerCallback):  # type: ignore[misc]
+class TransformersCallback(TrainerCallback):  # type: ignore[misc]
     """Tells Holdfast the Trainer's steps, saves what is ordered and stops where that is ordered."""
 
     def __init__(self, trainer: Trainer) -> None:

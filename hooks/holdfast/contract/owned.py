@@ -9,7 +9,7 @@ import os
 import stat
 
 from holdfast.contract.own_directory import OWN, find_own, open_own_part
-from holdfast.contract.permit import Entry, Licence, NotPermitted, Permit, Stored
+from holdfast.contract.permit import DirectoryEntry, Licence, NotPermitted, Permit, Stored
 from holdfast.contract.removing import rmdir, unlink
 
 
@@ -23,10 +23,10 @@ def owned_file(name: str | os.PathLike[str], folder: int | None = None) -> Permi
     try:
         owner = os.stat(text, dir_fd=folder, follow_symlinks=False).st_uid
     except FileNotFoundError:
-        return Permit(Licence.OWN_FILE, Entry(text, folder), "nothing is there")
+        return Permit(Licence.OWN_FILE, DirectoryEntry(text, folder), "nothing is there")
     if owner != os.geteuid() and owner != _owner_here(text, folder):
         raise NotPermitted(f"{text} belongs to another user (uid {owner})")
-    return Permit(Licence.OWN_FILE, Entry(text, folder), "this user's")
+    return Permit(Licence.OWN_FILE, DirectoryEntry(text, folder), "this user's")
 
 
 def _owner_here(name: str, folder: int | None) -> int:
@@ -91,4 +91,4 @@ def stored_owner(directory: str | os.PathLike[str]) -> int:
         return os.fstat(file).st_uid
     finally:
         os.close(file)
-        unlink(Permit(Licence.OWN_FILE, Entry(name), "made here just now"))
+        unlink(Permit(Licence.OWN_FILE, DirectoryEntry(name), "made here just now"))

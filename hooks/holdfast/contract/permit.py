@@ -73,7 +73,7 @@ class Handle:
 
 
 @dataclass(frozen=True)
-class Entry:
+class DirectoryEntry:
     """A name in an open directory; without one, a path or the key of an object store."""
 
     name: str
@@ -93,7 +93,7 @@ class Permit:
     """For one subject and nothing else. `proof`: a few words for people."""
 
     licence: Licence
-    subject: Child | Group | Handle | Entry | Stored
+    subject: Child | Group | Handle | DirectoryEntry | Stored
     proof: str
 
     def part(self, url: str, name: str, folder: int | None = None, at: str = "") -> Permit:
@@ -103,7 +103,7 @@ class Permit:
         """
         if self.subject not in (Stored(url), Stored(url, name)):
             raise NotPermitted(f"{name} in {url}: the permit is for {self.subject}")
-        return Permit(self.licence, Entry(at or name, folder), self.proof)
+        return Permit(self.licence, DirectoryEntry(at or name, folder), self.proof)
 
 
 def own_child(child: int | ChildProcess) -> Permit:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from holdfast.contract.permit import Entry, Licence, NotPermitted, Permit
+from holdfast.contract.permit import DirectoryEntry, Licence, NotPermitted, Permit
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def remove_prefix(permit: Permit, driver: Any) -> None:
     driver.rmdir(_entry_of(permit).name)
 
 
-def _entry_of(permit: Permit) -> Entry:
-    if permit.licence not in LICENCES or not isinstance(permit.subject, Entry):
+def _entry_of(permit: Permit) -> DirectoryEntry:
+    if permit.licence not in LICENCES or not isinstance(permit.subject, DirectoryEntry):
         raise NotPermitted(f"nothing is removed on {permit.licence.value}: {permit.subject}")
     return permit.subject

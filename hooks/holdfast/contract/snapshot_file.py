@@ -53,7 +53,7 @@ _LINK = re.compile(r"/proc/[1-9]\d*/fd/\d+")
 _MEMORY = f"/memfd:{MEMORY_NAME} (deleted)"
 
 
-class Word(IntEnum):
+class HeaderWord(IntEnum):
     """Index of each word of the header."""
 
     MAGIC = 0
@@ -108,7 +108,7 @@ class SlotHeader:
 
 
 @dataclass(frozen=True)
-class Entry:
+class TensorEntry:
     """One tensor of a layout.
 
     `key`: shared tensors by their name in the checkpoint, a rank's own as `own/<n>`, the n-th that
@@ -195,37 +195,39 @@ def parse_header(data: bytes) -> SlotHeader | None:
     if len(data) < JOB_OFFSET + JOB_SIZE:
         return None
     words = _WORDS.unpack_from(data)
-    if words[Word.MAGIC] != MAGIC:
+    if words[HeaderWord.MAGIC] != MAGIC:
         return None
-    sealed = words[Word.SEALED]
+    sealed = words[HeaderWord.SEALED]
     return SlotHeader(
         sealed_step=sealed - 1 if sealed else None,
-        step=words[Word.STEP],
-        attempt=words[Word.ATTEMPT],
-        epoch=words[Word.EPOCH],
-        rank=words[Word.RANK],
-        world_size=words[Word.WORLD_SIZE],
-        file_size=words[Word.FILE_SIZE],
-        layout_size=words[Word.LAYOUT_SIZE],
-        layout_crc=words[Word.LAYOUT_CRC],
-        state_offset=words[Word.STATE_OFFSET],
-        state_capacity=words[Word.STATE_CAPACITY],
-        state_size=words[Word.STATE_SIZE],
-        state_crc=words[Word.STATE_CRC],
-        data_offset=words[Word.DATA_OFFSET],
-        data_size=words[Word.DATA_SIZE],
-        sealed_ns=words[Word.SEALED_NS],
-        data_crc=words[Word.DATA_CRC] if sealed and words[Word.CHECKED] == sealed else None,
+        step=words[HeaderWord.STEP],
+        attempt=words[HeaderWord.ATTEMPT],
+        epoch=words[HeaderWord.EPOCH],
+        rank=words[HeaderWord.RANK],
+        world_size=words[HeaderWord.WORLD_SIZE],
+        file_size=words[HeaderWord.FILE_SIZE],
+        layout_size=words[HeaderWord.LAYOUT_SIZE],
+        layout_crc=words[HeaderWord.LAYOUT_CRC],
+        state_offset=words[HeaderWord.STATE_OFFSET],
+        state_capacity=words[HeaderWord.STATE_CAPACITY],
+        state_size=words[HeaderWord.STATE_SIZE],
+        state_crc=words[HeaderWord.STATE_CRC],
+        data_offset=words[HeaderWord.DATA_OFFSET],
+        data_size=words[HeaderWord.DATA_SIZE],
+        sealed_ns=words[HeaderWord.SEALED_NS],
+        data_crc=words[HeaderWord.DATA_CRC]
+        if sealed and words[HeaderWord.CHECKED] == sealed
+        else None,
         job=data[JOB_OFFSET : JOB_OFFSET + JOB_SIZE].rstrip(b"\0").decode(errors="replace"),
     )
 
 
-def pack_layout(entries: list[Entry]) -> bytes:
+def pack_layout(entries: list[TensorEntry]) -> bytes:
     """A layout as JSON."""
     return json.dumps([vars(entry) for entry in entries], separators=(",", ":")).encode()
 
 
-def parse_layout(text: bytes, crc: int) -> list[Entry] | None:
+def parse_layout(text: bytes, crc: int) -> list[TensorEntry] | None:
     """The entries of a layout; None when it is torn or no layout."""
     if zlib.crc32(text) != crc:
         return None
@@ -246,6 +248,6 @@ def parse_state(text: bytes, crc: int) -> dict[str, Any] | None:
     return state if isinstance(state, dict) else None
 
 
-def _entry(fields: dict[str, Any]) -> Entry:
+def _entry(fields: dict[str, Any]) -> TensorEntry:
     lists = {name: tuple(fields[name]) for name in ("shape", "whole", "starts")}
-    return Entry(**{**fields, **lists})
+    return TensorEntry(**{**fields, **lists})

@@ -18,7 +18,7 @@ from typing import BinaryIO, Protocol
 
 from holdfast.contract.own_directory import NotPrivate, find_own
 from holdfast.contract.owned import remove_found, stored_owner
-from holdfast.contract.permit import Entry, Licence, NotPermitted, Permit, Stored
+from holdfast.contract.permit import DirectoryEntry, Licence, NotPermitted, Permit, Stored
 from holdfast.contract.removing import rmdir, unlink
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.\-:]*://")
@@ -280,7 +280,7 @@ def own_upload(path: str) -> Permit:
     NotPermitted."""
     if not is_unfinished(path):
         raise NotPermitted(f"{path} is no temporary name")
-    return Permit(Licence.OWN_FILE, Entry(path), "a temporary name of this process")
+    return Permit(Licence.OWN_FILE, DirectoryEntry(path), "a temporary name of this process")
 
 
 def is_own_folder(folder: Folder) -> bool:

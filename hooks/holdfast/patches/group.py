@@ -31,7 +31,7 @@ MOST_ON_A_NODE = 16
 """Nodes have eight GPUs, some sixteen."""
 
 
-class Telling:
+class GroupReport:
     """What this rank tells of its groups, beside its page."""
 
     def __init__(self, torch: Any, recorder: Recorder, slots: GroupSlots) -> None:
@@ -96,7 +96,7 @@ def install(torch: Any, recorder: Recorder, guard: Guard, groups: Groups | None 
     if not torch.distributed.is_available():
         return
     slots = (groups or Groups.of(recorder, torch)).slots
-    telling = Telling(torch, recorder, slots)
+    telling = GroupReport(torch, recorder, slots)
     stands = guard.wrap("group", lambda: recorder.add_flag(Flag.GROUP_INITIALISED), None)
     uses = guard.wrap("group backends", telling.backends, None)
     tells = guard.wrap("group members", telling.members, None)

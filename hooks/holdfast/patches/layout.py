@@ -31,7 +31,7 @@ STAGES = "torch.distributed.pipelining.stage"
 SCHEDULES = "torch.distributed.pipelining.schedules"
 
 
-class Layout:
+class LayoutReport:
     """What is known so far, and told beside the page whenever more is."""
 
     def __init__(self, recorder: Recorder, path: Path | None) -> None:
@@ -107,7 +107,7 @@ def install(torch: Any, recorder: Recorder, guard: Guard) -> None:
     """Hook where meshes and pipeline stages are made, once their modules are imported."""
     place = page_of(recorder.attempt)
     path = None if place is None else place.with_suffix(page.LAYOUT_SUFFIX)
-    layout = Layout(recorder, path)
+    layout = LayoutReport(recorder, path)
     guard.run("layout", layout.forget)
     role = guard.wrap("role", layout.role, None)
     role()

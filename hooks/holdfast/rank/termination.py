@@ -30,7 +30,7 @@ def hold(recording: Recording, environ: Mapping[str, str] = os.environ) -> None:
         return  # Python lets only that one set handlers
     if signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
         return
-    signal.signal(signal.SIGTERM, Holding(recording))
+    signal.signal(signal.SIGTERM, TerminationHandler(recording))
     # What system calls the training is in shall not fail for it.
     signal.siginterrupt(signal.SIGTERM, False)
     os.register_at_fork(before=_defer, after_in_parent=_undefer, after_in_child=_start_anew)
@@ -46,7 +46,7 @@ def look_again(recording: Recording) -> None:
 
 def is_held() -> bool:
     """Whether SIGTERM is survived in this process."""
-    return isinstance(signal.getsignal(signal.SIGTERM), Holding)
+    return isinstance(signal.getsignal(signal.SIGTERM), TerminationHandler)
 
 
 def let_go() -> None:
@@ -76,7 +76,7 @@ def _start_anew() -> None:
     _undefer()
 
 
-class Holding:
+class TerminationHandler:
     """The handler."""
 
     def __init__(self, recording: Recording, clock_ns: Callable[[], int] = time.monotonic_ns):

@@ -15,7 +15,7 @@ from holdfast.recording.placement import Placement
 from holdfast.snapshots import layout
 from holdfast.snapshots.captured import Captured, steady_places
 from holdfast.snapshots.copying import Copier, Copying, GpuCopier, HostCopier
-from holdfast.snapshots.layout import Layout
+from holdfast.snapshots.layout import SlotLayout
 from holdfast.snapshots.slot import Author, Slot, Writing
 from holdfast.state.registered import Registered
 
@@ -29,7 +29,7 @@ class Filling:
     registered: Registered
     guard: Guard
     """Of what optimizers call."""
-    planned: Layout | None = None
+    planned: SlotLayout | None = None
     """None: nothing was planned yet."""
     _copier: Copier = field(default_factory=HostCopier)
     _listening: Any = None
@@ -38,7 +38,7 @@ class Filling:
     """Whether a GPU writes into some of what seems to lie in host memory (bitsandbytes)."""
     _views: dict[Slot, list[torch.Tensor]] = field(default_factory=dict)
 
-    def plan(self, captured: Captured) -> Layout:
+    def plan(self, captured: Captured) -> SlotLayout:
         """Work out anew where everything goes. Raises CannotLayOut."""
         self.planned = layout.plan(captured.sources, len(captured.text), self.place)
         self._views.clear()
@@ -102,7 +102,7 @@ class Filling:
         if self._listening is None and isinstance(self._copier, GpuCopier):
             self._listening = self._copier.listen()
 
-    def _views_of(self, slot: Slot, planned: Layout) -> list[torch.Tensor]:
+    def _views_of(self, slot: Slot, planned: SlotLayout) -> list[torch.Tensor]:
         views = self._views.get(slot)
         if views is None:
             data = slot.data(planned.data_offset, planned.data_size)

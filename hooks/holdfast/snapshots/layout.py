@@ -14,7 +14,7 @@ import torch
 from torch.distributed.tensor import DTensor
 
 from holdfast.contract.checkpoint_files import PromisedFile, share_out
-from holdfast.contract.snapshot_file import Entry, align, offsets, pack_layout
+from holdfast.contract.snapshot_file import TensorEntry, align, offsets, pack_layout
 from holdfast.recording.placement import Placement
 from holdfast.state.registered import SharedState
 
@@ -44,10 +44,10 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Layout:
+class SlotLayout:
     """A plan of a slot. Two layouts with the same text are the same."""
 
-    entries: tuple[Entry, ...]
+    entries: tuple[TensorEntry, ...]
     text: bytes
     crc: int
     state_offset: int
@@ -76,7 +76,7 @@ def sources(shared: SharedState, own: Sequence[torch.Tensor]) -> list[Source]:
     return found
 
 
-def plan(found: Sequence[Source], state_size: int, place: Placement) -> Layout:
+def plan(found: Sequence[Source], state_size: int, place: Placement) -> SlotLayout:
     """Lay these tensors out, with room for a state that grows."""
     writers = _writers(found, place)
     entries = []
@@ -85,7 +85,7 @@ def plan(found: Sequence[Source], state_size: int, place: Placement) -> Layout:
         size = source.tensor.numel() * source.tensor.element_size()
         whole, starts = _whereabouts(source)
         entries.append(
-            Entry(
+            TensorEntry(
                 key=source.key,
                 dtype=str(source.tensor.dtype).removeprefix("torch."),
                 shape=tuple(source.tensor.shape),
@@ -101,7 +101,7 @@ def plan(found: Sequence[Source], state_size: int, place: Placement) -> Layout:
     text = pack_layout(entries)
     state_capacity = align(STATE_FACTOR * state_size + STATE_ROOM)
     state_offset, data_offset, file_size = offsets(len(text), state_capacity, end)
-    return Layout(
+    return SlotLayout(
         tuple(entries),
         text,
         zlib.crc32(text),
@@ -114,7 +114,7 @@ def plan(found: Sequence[Source], state_size: int, place: Placement) -> Layout:
     )
 
 
-def view(data: torch.Tensor, entry: Entry) -> torch.Tensor:
+def view(data: torch.Tensor, entry: TensorEntry) -> torch.Tensor:
     """An entry's tensor in the bytes of the data zone."""
     flat = data[entry.offset : entry.offset + entry.size]
     return flat.view(getattr(torch, entry.dtype)).view(entry.shape)

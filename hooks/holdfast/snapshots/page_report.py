@@ -11,7 +11,7 @@ from holdfast.snapshots.retention import Known
 
 
 @dataclass(frozen=True)
-class Telling:
+class SnapshotReportWriter:
     """One rank's words. Steps are told plus one, so that 0 is none."""
 
     recording: Recording

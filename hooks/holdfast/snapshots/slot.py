@@ -23,15 +23,15 @@ from holdfast.contract.snapshot_file import (
     HEADER_SIZE,
     JOB_OFFSET,
     JOB_SIZE,
+    HeaderWord,
     SlotHeader,
-    Word,
     offsets,
     open_slot_file,
     parse_header,
     read_slot_facts,
 )
 from holdfast.rank.descriptors import map_file
-from holdfast.snapshots.layout import Layout
+from holdfast.snapshots.layout import SlotLayout
 
 _MADV_POPULATE_WRITE = 23
 _CHUNK = 64 << 20
@@ -142,8 +142,8 @@ class Slot:
         if not (self._is(descriptor) and self.is_in_place()):
             _unlock(descriptor)
             return None
-        self._words[Word.SEALED] = 0
-        self._words[Word.CHECKED] = 0  # else it would vouch for this step as it once was
+        self._words[HeaderWord.SEALED] = 0
+        self._words[HeaderWord.CHECKED] = 0  # else it would vouch for this step as it once was
         return Writing(self, self._memory, self._words, descriptor)
 
     def clear(self) -> bool:
@@ -168,39 +168,39 @@ class Writing:
     _descriptor: int
     _ended: bool = field(default=False)
 
-    def describe(self, author: Author, layout: Layout, step: int) -> None:
+    def describe(self, author: Author, layout: SlotLayout, step: int) -> None:
         """Whose state, of which step, lies where. The layout is written only where it is new."""
         words = self._words
-        words[Word.STEP] = step
-        words[Word.ATTEMPT] = author.attempt
-        words[Word.EPOCH] = author.epoch
-        words[Word.RANK] = author.rank
-        words[Word.WORLD_SIZE] = author.world_size
+        words[HeaderWord.STEP] = step
+        words[HeaderWord.ATTEMPT] = author.attempt
+        words[HeaderWord.EPOCH] = author.epoch
+        words[HeaderWord.RANK] = author.rank
+        words[HeaderWord.WORLD_SIZE] = author.world_size
         self._memory[JOB_OFFSET : JOB_OFFSET + JOB_SIZE] = author.job.encode()[:JOB_SIZE].ljust(
             JOB_SIZE, b"\0"
         )
         if self.slot.described_by != layout.text:
             length = len(layout.text)
             self._memory[HEADER_SIZE : HEADER_SIZE + length] = layout.text
-            words[Word.LAYOUT_SIZE] = length
-            words[Word.LAYOUT_CRC] = layout.crc
+            words[HeaderWord.LAYOUT_SIZE] = length
+            words[HeaderWord.LAYOUT_CRC] = layout.crc
             self.slot.described_by = layout.text
-        words[Word.STATE_OFFSET] = layout.state_offset
-        words[Word.STATE_CAPACITY] = layout.state_capacity
-        words[Word.DATA_OFFSET] = layout.data_offset
-        words[Word.DATA_SIZE] = layout.data_size
+        words[HeaderWord.STATE_OFFSET] = layout.state_offset
+        words[HeaderWord.STATE_CAPACITY] = layout.state_capacity
+        words[HeaderWord.DATA_OFFSET] = layout.data_offset
+        words[HeaderWord.DATA_SIZE] = layout.data_size
 
     def state(self, text: bytes) -> None:
         """Everything that is no tensor."""
-        start = self._words[Word.STATE_OFFSET]
+        start = self._words[HeaderWord.STATE_OFFSET]
         self._memory[start : start + len(text)] = text
-        self._words[Word.STATE_SIZE] = len(text)
-        self._words[Word.STATE_CRC] = zlib.crc32(text)
+        self._words[HeaderWord.STATE_SIZE] = len(text)
+        self._words[HeaderWord.STATE_CRC] = zlib.crc32(text)
 
     def seal(self, now_ns: int) -> None:
         """It is whole."""
-        self._words[Word.SEALED_NS] = now_ns
-        self._words[Word.SEALED] = self._words[Word.STEP] + 1
+        self._words[HeaderWord.SEALED_NS] = now_ns
+        self._words[HeaderWord.SEALED] = self._words[HeaderWord.STEP] + 1
         self.let_go()
 
     def let_go(self) -> None:

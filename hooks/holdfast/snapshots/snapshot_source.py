@@ -13,8 +13,8 @@ from torch.distributed.tensor import DTensor
 
 from holdfast.contract.snapshot_file import (
     HEADER_SIZE,
-    Entry,
     SlotHeader,
+    TensorEntry,
     parse_layout,
     parse_state,
 )
@@ -34,7 +34,7 @@ class SnapshotSource:
 
     slot: Slot
     header: SlotHeader
-    entries: dict[str, Entry]
+    entries: dict[str, TensorEntry]
     state: dict[str, Any] = field(repr=False)
 
     path = ""
@@ -85,13 +85,13 @@ class SnapshotSource:
         self._read(entry, tensor, is_number)
         return tensor
 
-    def _entry(self, key: str) -> Entry:
+    def _entry(self, key: str) -> TensorEntry:
         entry = self.entries.get(key)
         if entry is None:
             raise LoadFailed(f"{key!r} is not in the snapshot")
         return entry
 
-    def _read(self, entry: Entry, tensor: torch.Tensor, is_number: bool) -> None:
+    def _read(self, entry: TensorEntry, tensor: torch.Tensor, is_number: bool) -> None:
         """Into a tensor whose bytes lie one after another."""
         size = tensor.numel() * tensor.element_size()
         if size != entry.size:
@@ -122,7 +122,7 @@ def read_snapshot(slot: Slot, job: str) -> SnapshotSource | None:
 
 
 @lru_cache(maxsize=4)
-def _parse_layout(text: bytes, crc: int) -> list[Entry] | None:
+def _parse_layout(text: bytes, crc: int) -> list[TensorEntry] | None:
     """A rank's slots mostly have one layout."""
     return parse_layout(text, crc)
 
@@ -141,18 +141,18 @@ def is_undamaged(source: SnapshotSource) -> bool:
     return crc == source.header.data_crc
 
 
-def _lies_inside(entry: Entry, data_size: int) -> bool:
+def _lies_inside(entry: TensorEntry, data_size: int) -> bool:
     return entry.offset >= 0 and entry.size >= 0 and entry.offset + entry.size <= data_size
 
 
-def _dtype(entry: Entry) -> torch.dtype:
+def _dtype(entry: TensorEntry) -> torch.dtype:
     dtype = getattr(torch, entry.dtype, None)
     if not isinstance(dtype, torch.dtype):
         raise LoadFailed(f"{entry.key}: no type of numbers is called {entry.dtype}")
     return dtype
 
 
-def _can_be_read_into(tensor: torch.Tensor, entry: Entry) -> bool:
+def _can_be_read_into(tensor: torch.Tensor, entry: TensorEntry) -> bool:
     """Whether the tensor's memory is as the snapshot's bytes are, and here."""
     return (
         type(tensor) in (torch.Tensor, torch.nn.Parameter)

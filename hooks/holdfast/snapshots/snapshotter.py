@@ -16,7 +16,7 @@ from holdfast.snapshots.captured import Captured, capture
 from holdfast.snapshots.copying import Copying
 from holdfast.snapshots.filling import Filling
 from holdfast.snapshots.layout import CannotLayOut
-from holdfast.snapshots.page_report import Telling
+from holdfast.snapshots.page_report import SnapshotReportWriter
 from holdfast.snapshots.replica_ack import Partner
 from holdfast.snapshots.retention import Known
 from holdfast.snapshots.slot import Author, Slot, Writing
@@ -75,7 +75,7 @@ class Taking:
     next_question: int = _NEVER
     """Boundary from which on to ask whether the newest exists."""
     _verdicts: Verdicts = field(init=False)
-    _telling: Telling = field(init=False)
+    _telling: SnapshotReportWriter = field(init=False)
     _filling: Filling = field(init=False)
     _under_way: UnderWay | None = None
     _blocked_ns: int = 0
@@ -86,7 +86,7 @@ class Taking:
 
     def __post_init__(self) -> None:
         self._verdicts = Verdicts(self.place)
-        self._telling = Telling(self.recording)
+        self._telling = SnapshotReportWriter(self.recording)
         guard = Guard(lambda: count_error(self.recording))
         self._filling = Filling(self.author, self.place, self.savable.registered, guard)
         self.shelf.prepare = self._filling.prepare

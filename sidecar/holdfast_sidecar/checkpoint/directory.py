@@ -13,8 +13,8 @@ from holdfast.contract.page import checkpoint_name
 from holdfast.contract.storage import Folder, NotOurs, absolute, child, is_url, open_folder
 from holdfast_sidecar.checkpoint.ledger import (
     DAY_S,
-    Kept,
     NothingResumable,
+    StoredCheckpoint,
     abandoned,
     call_good,
     candidates,
@@ -31,10 +31,10 @@ from holdfast_sidecar.checkpoint.ledger import (
 )
 from holdfast_sidecar.checkpoint.manifest import (
     NAME,
-    Account,
     InvalidManifest,
     Manifest,
     NoManifest,
+    PartRecord,
     hash_listed,
     is_void,
     list_rest,
@@ -82,7 +82,7 @@ class CheckpointDirectory:
         """Where a checkpoint shall lie; empty when no directory is configured."""
         return checkpoint_url(self.settings, step, identifier)
 
-    def kept(self) -> list[Kept]:
+    def kept(self) -> list[StoredCheckpoint]:
         """Every sealed checkpoint, newest first."""
         return read_ledger(self._root, self.job, self._key()) if self.settings.dir else []
 
@@ -117,7 +117,7 @@ class CheckpointDirectory:
         if is_void(folder):
             raise NotWhole("another leader gave it up")
         write_manifest(folder, manifest, self._key())
-        return Kept(folder, manifest).entry()
+        return StoredCheckpoint(folder, manifest).entry()
 
     def settle(self, order: CheckpointOrder) -> LedgerEntry | None:
         """Find out what became of an order whose attempt is over: its entry, or None for good.
@@ -138,7 +138,7 @@ class CheckpointDirectory:
             return None
         except InvalidManifest:
             return None
-        return Kept(folder, manifest).entry()
+        return StoredCheckpoint(folder, manifest).entry()
 
     def _forestall(self, folder: Folder, order: CheckpointOrder) -> None:
         """Give up a folder that is not there, or not seen from here yet (NFS): a rank or writer
@@ -200,7 +200,7 @@ class CheckpointDirectory:
         plan: Plan,
         parts: Sequence[SavedPart],
         files: dict[str, FileFact],
-        accounts: Sequence[Account],
+        accounts: Sequence[PartRecord],
     ) -> Manifest:
         sealed = {kept.identifier for kept in self.kept()}
         first = accounts[0]
@@ -274,7 +274,7 @@ def merge_parts(parts: Iterable[SavedPart]) -> dict[str, FileFact]:
 def hash_rest(
     order: CheckpointOrder,
     folder: Folder,
-    accounts: Sequence[Account],
+    accounts: Sequence[PartRecord],
     hashed: Collection[str],
     tell: Callable[[int, int], object],
 ) -> SavedPart:
@@ -289,7 +289,7 @@ def hash_rest(
 def check_accounts(
     order: CheckpointOrder,
     plan: Plan,
-    accounts: Sequence[Account],
+    accounts: Sequence[PartRecord],
     files: dict[str, FileFact],
 ) -> None:
     """Every rank's own state of this very step must be among the files; else NotWhole."""

@@ -60,7 +60,7 @@ class NothingResumable(Exception):
 
 
 @dataclass(frozen=True)
-class Kept:
+class StoredCheckpoint:
     """A sealed checkpoint on storage. `failed_attempts`: attempts whose ranks couldn't load it."""
 
     folder: Folder
@@ -119,7 +119,7 @@ class Kept:
         )
 
 
-def read_ledger(root: str, job: str | None, key: bytes | None = None) -> list[Kept]:
+def read_ledger(root: str, job: str | None, key: bytes | None = None) -> list[StoredCheckpoint]:
     """Every sealed checkpoint of this job (None: of any) under `root`, newest first.
 
     Raises OSError when the storage is away: what can't be seen is not nothing.
@@ -233,7 +233,7 @@ def other_owners(root: str, job: str) -> list[str]:
     return [] if job in owners else sorted(owner for owner in owners if owner is not None)
 
 
-def lineage(kept: Iterable[Kept]) -> list[Kept]:
+def lineage(kept: Iterable[StoredCheckpoint]) -> list[StoredCheckpoint]:
     """The newest checkpoint and those it goes back to, newest first."""
     by_identifier = {k.identifier: k for k in kept}
     if not by_identifier:
@@ -241,7 +241,7 @@ def lineage(kept: Iterable[Kept]) -> list[Kept]:
     return list(_ancestry(_newest(by_identifier), by_identifier))
 
 
-def candidates(kept: Iterable[Kept]) -> list[Candidate]:
+def candidates(kept: Iterable[StoredCheckpoint]) -> list[Candidate]:
     """What to try to resume from, best first. The ranks check the bytes."""
     return [
         Candidate(k.identifier, k.folder.url, k.manifest.step, is_good=k.is_good)
@@ -251,7 +251,7 @@ def candidates(kept: Iterable[Kept]) -> list[Candidate]:
 
 
 def reasons_against(
-    root: str, kept: Iterable[Kept], job: str | None, key: bytes | None
+    root: str, kept: Iterable[StoredCheckpoint], job: str | None, key: bytes | None
 ) -> dict[str, str]:
     """Why each of this job's checkpoints can't be resumed from, by directory name. Raises OSError.
 
@@ -278,7 +278,7 @@ def _has_traces(folder: Folder) -> bool:
     return mark_of(folder) is not None or any(map(is_account, folder.names()))
 
 
-def _against(kept: Kept) -> str:
+def _against(kept: StoredCheckpoint) -> str:
     if kept.is_poisoned:
         return kept.poisoned_for or "it is poisoned"
     if not kept.is_whole:
@@ -288,7 +288,7 @@ def _against(kept: Kept) -> str:
     return "it is on an abandoned branch"
 
 
-def note_failed_load(kept: Kept, attempt: int, limit: int) -> Kept:
+def note_failed_load(kept: StoredCheckpoint, attempt: int, limit: int) -> StoredCheckpoint:
     """Write down that this attempt's ranks couldn't load it; poisoned when `limit` attempts did.
 
     Raises OSError.
@@ -306,7 +306,7 @@ def note_failed_load(kept: Kept, attempt: int, limit: int) -> Kept:
     return replace(kept, failed_attempts=failed)
 
 
-def poison(kept: Kept, reason: str) -> Kept:
+def poison(kept: StoredCheckpoint, reason: str) -> StoredCheckpoint:
     """Write down that it must not be resumed from, if nobody has yet. Raises OSError."""
     if kept.is_poisoned:
         return kept
@@ -315,7 +315,7 @@ def poison(kept: Kept, reason: str) -> Kept:
     return replace(kept, is_poisoned=True, poisoned_for=reason)
 
 
-def call_good(kept: Kept, reason: str) -> Kept:
+def call_good(kept: StoredCheckpoint, reason: str) -> StoredCheckpoint:
     """Write down that it proved good, if nobody has yet. Raises OSError."""
     if kept.is_good or kept.is_poisoned:
         return kept
@@ -323,7 +323,7 @@ def call_good(kept: Kept, reason: str) -> Kept:
     return replace(kept, is_good=True)
 
 
-def _newest(by_identifier: dict[str, Kept]) -> Kept:
+def _newest(by_identifier: dict[str, StoredCheckpoint]) -> StoredCheckpoint:
     """The last one in time. Attempts may count anew (state lost, storage kept), so a checkpoint
     that goes back to another one is later than that one, whatever their numbers say."""
     newest = max(by_identifier.values(), key=lambda k: k.manifest.order)
@@ -340,9 +340,11 @@ def _newest(by_identifier: dict[str, Kept]) -> Kept:
         seen.add(newest.identifier)
 
 
-def _ancestry(newest: Kept, by_identifier: dict[str, Kept]) -> Iterator[Kept]:
+def _ancestry(
+    newest: StoredCheckpoint, by_identifier: dict[str, StoredCheckpoint]
+) -> Iterator[StoredCheckpoint]:
     seen: set[str] = set()
-    present: Kept | None = newest
+    present: StoredCheckpoint | None = newest
     while present is not None and present.identifier not in seen:
         yield present
         seen.add(present.identifier)
@@ -386,7 +388,7 @@ def _read_believed(folder: Folder, key: bytes | None) -> Manifest:
     return manifest
 
 
-def _read(folder: Folder, job: str | None, key: bytes | None) -> Kept | None:
+def _read(folder: Folder, job: str | None, key: bytes | None) -> StoredCheckpoint | None:
     try:
         manifest = _read_believed(folder, key)
     except NoManifest:
@@ -399,7 +401,7 @@ def _read(folder: Folder, job: str | None, key: bytes | None) -> Kept | None:
     names = folder.names()
     failed = [said.get("attempt") for said in read_verdicts(folder, names, "unloaded")]
     poisoned = [str(said.get("reason", "")) for said in read_verdicts(folder, names, "poisoned")]
-    return Kept(
+    return StoredCheckpoint(
         folder,
         manifest,
         failed_attempts=frozenset(attempt for attempt in failed if isinstance(attempt, int)),
@@ -424,12 +426,12 @@ LEFT_ALONE_S = DAY_S
 class Removal:
     """A checkpoint to remove, and why nobody needs it."""
 
-    kept: Kept
+    kept: StoredCheckpoint
     why: str
 
 
 def superfluous(
-    kept: Iterable[Kept], keep: int, older_than_s: float = 0.0, now_unix_s: float = 0.0
+    kept: Iterable[StoredCheckpoint], keep: int, older_than_s: float = 0.0, now_unix_s: float = 0.0
 ) -> list[Removal]:
     """Sealed checkpoints of one job to remove, oldest first.
 
@@ -456,9 +458,9 @@ def superfluous(
 
 
 def _reason(
-    kept: Kept,
-    line: Sequence[Kept],
-    newest: Sequence[Kept],
+    kept: StoredCheckpoint,
+    line: Sequence[StoredCheckpoint],
+    newest: Sequence[StoredCheckpoint],
     not_before_unix_s: float,
 ) -> str:
     """Why it is not needed; empty when it is."""
@@ -510,7 +512,7 @@ def remove(folders: Iterable[Folder], job: str, recorded: Collection[str] = ()) 
     return gone
 
 
-def recorded_files(kept: Iterable[Kept]) -> frozenset[str]:
+def recorded_files(kept: Iterable[StoredCheckpoint]) -> frozenset[str]:
     """Names of all files that the manifests of our own checkpoints promise."""
     return frozenset(name for k in kept if k.is_ours for name in k.manifest.files)
 

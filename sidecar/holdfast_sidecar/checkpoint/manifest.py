@@ -114,7 +114,7 @@ _NAME = re.compile(r"__\d+_account\.json")
 
 
 @dataclass(frozen=True)
-class Account:
+class PartRecord:
     """One rank's account of its part."""
 
     rank: int
@@ -137,11 +137,11 @@ def is_account(name: str) -> bool:
     return _NAME.fullmatch(name) is not None
 
 
-def parse_account(text: bytes) -> Account | None:
+def parse_account(text: bytes) -> PartRecord | None:
     """An account from its file; None when it is none (cut off, or of another version)."""
     try:
         value = json.loads(text)
-        return Account(
+        return PartRecord(
             rank=int(value["rank"]),
             step=int(value["step"]),
             world_size=int(value["world_size"]),
@@ -158,12 +158,12 @@ def parse_account(text: bytes) -> Account | None:
         return None
 
 
-def read_accounts(folder: Folder) -> list[Account]:
+def read_accounts(folder: Folder) -> list[PartRecord]:
     """All accounts in a checkpoint, by rank. Raises OSError."""
     return sorted(_read_all(folder), key=lambda account: account.rank)
 
 
-def _read_all(folder: Folder) -> Iterator[Account]:
+def _read_all(folder: Folder) -> Iterator[PartRecord]:
     for name in filter(_NAME.fullmatch, folder.names()):
         try:
             account = parse_account(folder.read(name))
@@ -197,7 +197,7 @@ def list_files(folder: Folder, ranks: Iterable[int]) -> list[str]:
 
 
 def list_rest(
-    folder: Folder, accounts: Iterable[Account], hashed: Collection[str] = ()
+    folder: Folder, accounts: Iterable[PartRecord], hashed: Collection[str] = ()
 ) -> list[str]:
     """Once all ranks have saved: what no node has hashed, of what Holdfast or torch named and what
     the ranks' accounts say that a user's function wrote. What else lies there is no part of it."""

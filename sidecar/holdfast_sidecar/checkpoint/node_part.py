@@ -13,13 +13,13 @@ from typing import Protocol
 
 from holdfast.contract.page import Identity, Reply, ReplyState
 from holdfast_sidecar.checkpoint.writer.client import Desk
-from holdfast_sidecar.checkpoint.writer.requests import HashFiles, Part, Question, WriteParts
+from holdfast_sidecar.checkpoint.writer.requests import HashFiles, Question, WriteParts, WrittenPart
 from holdfast_sidecar.records.checkpoint import CheckpointOrder, SavedPart
 
 log = logging.getLogger(__name__)
 
 
-class Look(Protocol):
+class SaveReply(Protocol):
     """The part of a look at a rank that matters here."""
 
     @property
@@ -31,7 +31,7 @@ class Look(Protocol):
         """Its newest reply to a checkpoint order."""
 
 
-def states_of(order: CheckpointOrder, looks: Iterable[Look]) -> dict[str, str]:
+def states_of(order: CheckpointOrder, looks: Iterable[SaveReply]) -> dict[str, str]:
     """rank -> how far it got with this very order; ranks that said nothing of it are `none`."""
     states = {}
     for look in looks:
@@ -42,7 +42,7 @@ def states_of(order: CheckpointOrder, looks: Iterable[Look]) -> dict[str, str]:
     return states
 
 
-def blocked_s(order: CheckpointOrder, looks: Iterable[Look]) -> float:
+def blocked_s(order: CheckpointOrder, looks: Iterable[SaveReply]) -> float:
     """What this order kept the slowest loop of this node, seconds."""
     replies = (_reply_to(order, look) for look in looks)
     return max((reply.duration_ns / 1e9 for reply in replies if reply is not None), default=0.0)
@@ -51,7 +51,7 @@ def blocked_s(order: CheckpointOrder, looks: Iterable[Look]) -> float:
 SAVING = frozenset({ReplyState.SAVING, ReplyState.SAVED, ReplyState.COPIED})
 
 
-def steps_of(order: CheckpointOrder, looks: Iterable[Look]) -> set[int]:
+def steps_of(order: CheckpointOrder, looks: Iterable[SaveReply]) -> set[int]:
     """The boundaries at which this node's ranks save or copy: one, unless they are out of step."""
     replies = (_reply_to(order, look) for look in looks)
     return {reply.step for reply in replies if reply is not None and reply.state in SAVING}
@@ -69,9 +69,9 @@ class NodePart:
     """Directory of this node's shared memory, where the slots lie."""
     desk: Desk
     _part: SavedPart | None = None
-    _asked: Question[Part] | None = None
+    _asked: Question[WrittenPart] | None = None
 
-    def follow(self, order: CheckpointOrder | None, looks: Iterable[Look]) -> SavedPart | None:
+    def follow(self, order: CheckpointOrder | None, looks: Iterable[SaveReply]) -> SavedPart | None:
         """This node's part of `order` as of now; None without an order."""
         if order is None or not order.path:
             self._drop("the order is gone")
@@ -151,7 +151,7 @@ def _as_first_seen(order: CheckpointOrder) -> CheckpointOrder:
     )
 
 
-def _reply_to(order: CheckpointOrder, look: Look) -> Reply | None:
+def _reply_to(order: CheckpointOrder, look: SaveReply) -> Reply | None:
     reply = look.reply
     if reply is None or look.identity.attempt != order.attempt:
         return None

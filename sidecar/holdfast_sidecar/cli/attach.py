@@ -25,8 +25,8 @@ from holdfast.contract.removing import unlink
 from holdfast_sidecar.actions import have_all_kept
 from holdfast_sidecar.cli.attach_watch import (
     ENDINGS,
+    AttachedJob,
     Console,
-    Watched,
     leave_on_signal,
     open_attached_store,
     say,
@@ -45,7 +45,7 @@ from holdfast_sidecar.incidents.collect import (
     KeptEvidence,
     keep_outside_evidence,
 )
-from holdfast_sidecar.incidents.storage import Chronicle
+from holdfast_sidecar.incidents.storage import IncidentStore
 from holdfast_sidecar.linux.probe_runner import ProbeRunner
 from holdfast_sidecar.linux.threads import start_thread
 from holdfast_sidecar.policy.attached import obeyed
@@ -74,7 +74,7 @@ LOOK_S = 0.5
 """What is judged from outside lasts seconds at least."""
 
 
-def watch_outside(watched: Watched, pids: tuple[int, ...], match: str | None) -> int:
+def watch_outside(watched: AttachedJob, pids: tuple[int, ...], match: str | None) -> int:
     """Watch these processes' ranks until they have ended; the exit code."""
     ranks = find_ranks(pids, match, os.getuid())
     if not ranks:
@@ -123,7 +123,7 @@ class OutsideWatch:
     where_ranks_stood: dict[str, str] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
     runner: ActionRunner = field(default_factory=ActionRunner)
-    _chronicle: Chronicle = field(init=False)
+    _chronicle: IncidentStore = field(init=False)
     _kept_s: float = 0.0
     """When this node's evidence of the incident was found on disk."""
     _kept: KeptEvidence = field(default_factory=KeptEvidence)
@@ -135,7 +135,7 @@ class OutsideWatch:
     _awake_since_s: float = float("-inf")
 
     def __post_init__(self) -> None:
-        self._chronicle = Chronicle(self.site.places)
+        self._chronicle = IncidentStore(self.site.places)
 
     def run(self) -> None:
         """Look until every rank has ended, or told to leave."""
@@ -315,9 +315,11 @@ def attach(
     sidecar = dataclasses.replace(effective.settings.sidecar, mode=mode)
     if listen:
         sidecar = dataclasses.replace(sidecar, listen=listen)
-    from holdfast_sidecar.cli.attach_watch import Watched, watch_pages
+    from holdfast_sidecar.cli.attach_watch import AttachedJob, watch_pages
 
-    watched = Watched(name, here, dataclasses.replace(effective.settings, sidecar=sidecar), stay)
+    watched = AttachedJob(
+        name, here, dataclasses.replace(effective.settings, sidecar=sidecar), stay
+    )
     if pids or match:
         sys.exit(watch_outside(watched, pids, match))
     sys.exit(watch_pages(watched))

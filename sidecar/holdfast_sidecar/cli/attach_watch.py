@@ -15,10 +15,10 @@ import click
 from holdfast.contract.owned import owned_file
 from holdfast.contract.removing import rmdir, unlink
 from holdfast_sidecar.cli.find_job import answers, read_records
-from holdfast_sidecar.config.paths import Places, hold_shm, places
+from holdfast_sidecar.config.paths import Paths, hold_shm, places
 from holdfast_sidecar.config.settings import BadInput, RedisSettings, Settings
 from holdfast_sidecar.export.routes import Exporter
-from holdfast_sidecar.export.state import Picture
+from holdfast_sidecar.export.state import TickState
 from holdfast_sidecar.incidents.explain import sum_up, tell, whom
 from holdfast_sidecar.linux.threads import start_needed_thread
 from holdfast_sidecar.ranks.ending import remove_shared_memory
@@ -130,7 +130,7 @@ class AttachedStore:
             step()
 
 
-def open_attached_store(settings: RedisSettings, job: str, where: Places) -> AttachedStore:
+def open_attached_store(settings: RedisSettings, job: str, where: Paths) -> AttachedStore:
     """The store of this job. Call it from the main thread: a server of our own dies with that."""
     if settings.url:
         return AttachedStore(open_store(settings, job, os.environ))
@@ -162,7 +162,7 @@ def _tell(line: str) -> None:
         click.echo(f"holdfast: {line}", err=True)
 
 
-def _write_record(where: Places, server: KeptServer) -> None:
+def _write_record(where: Paths, server: KeptServer) -> None:
     """Leave word for the other commands. Holds no secret, only where it lies."""
     record = {"url": server.url, "user": "", "password_file": str(server.password_file)}
     temporary = where.server_record.with_suffix(f".{os.getpid()}")
@@ -183,7 +183,7 @@ HINT = (
 
 
 @dataclass(frozen=True)
-class Watched:
+class AttachedJob:
     """Which job is watched, on which node, and how."""
 
     job: str
@@ -192,7 +192,7 @@ class Watched:
     stays: bool
 
 
-def watch_pages(watched: Watched) -> int:
+def watch_pages(watched: AttachedJob) -> int:
     """Watch the ranks that have hooks, until they have ended; the exit code."""
     where = places(watched.settings.paths, watched.job, watched.node)
     site = Site(watched.job, watched.node, where, watched.settings, attached=True)
@@ -257,7 +257,7 @@ class Telling:
     grace_s: float
     leave: Callable[[], object] = lambda: None
 
-    def tell(self, picture: Picture) -> None:
+    def tell(self, picture: TickState) -> None:
         """One more picture."""
         self.exporter.tell(picture)
         alive = {

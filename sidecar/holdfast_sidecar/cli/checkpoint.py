@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from holdfast_sidecar.checkpoint.ledger import Kept
+from holdfast_sidecar.checkpoint.ledger import StoredCheckpoint
 from holdfast_sidecar.cli.checkpoint_inspect import prune_command, show_command, verify_command
 from holdfast_sidecar.cli.checkpoint_lookup import Shelf, age, look, plan_command, standing
 from holdfast_sidecar.cli.find_job import FoundJob, find_job
@@ -38,7 +38,7 @@ COPIED = frozenset({"copied", "saving", "saved"})
 
 
 @dataclass(frozen=True)
-class Outcome:
+class RequestResult:
     """What became of a request."""
 
     is_complete: bool
@@ -50,7 +50,7 @@ class Outcome:
 
 def follow_checkpoint(
     store: Store, found: FoundJob, request: str, patience_s: float, progress: ProgressLine
-) -> Outcome:
+) -> RequestResult:
     """Tell what changes until the request was met or refused."""
     end_s = time.monotonic() + patience_s
     while True:
@@ -58,24 +58,24 @@ def follow_checkpoint(
             state = look_at_request(store.read(), request)
         except StoreUnavailable as error:
             if found.server_is_gone():
-                return Outcome(False, reason=f"job {found.job} has ended")
+                return RequestResult(False, reason=f"job {found.job} has ended")
             state = f"waiting for Redis at {found.where} ({error})"
-        if isinstance(state, Outcome):
+        if isinstance(state, RequestResult):
             _take_back(store, request, state)
             return state
         progress.tell(state)
         if time.monotonic() >= end_s:
             late = f"not within {span(patience_s)} (last: {state}); it is still asked for"
-            return Outcome(False, reason=late)
+            return RequestResult(False, reason=late)
         store.wait(min(LOOK_S, max(end_s - time.monotonic(), 0.0)))
 
 
-def look_at_request(view: View, request: str) -> Outcome | str:
+def look_at_request(view: View, request: str) -> RequestResult | str:
     """What became of the request, or how far it is."""
     ledger = (decode(LedgerEntry, text) for text in view.section(Section.LEDGER).values())
     for entry in ledger:
         if entry is not None and request in entry.answers:
-            return Outcome(True, entry.identifier, entry.step, entry.path)
+            return RequestResult(True, entry.identifier, entry.step, entry.path)
     waiting = decode(Request, view.section(Section.REQUESTS).get(request, ""))
     order = decode(CheckpointOrder, view.section(Section.CHECKPOINT).get(CURRENT, ""))
     if order is not None and request not in order.answers:
@@ -83,30 +83,30 @@ def look_at_request(view: View, request: str) -> Outcome | str:
     if order is not None and order.state in ("armed", "writing"):
         return how_far(order, view)
     if order is not None and order.state == "complete":
-        return Outcome(True, order.identifier, order.step, order.path)
+        return RequestResult(True, order.identifier, order.step, order.path)
     if waiting is not None and waiting.refused:
         known = (order.identifier, order.step) if order is not None else ("", 0)
-        return Outcome(False, *known, reason=waiting.refused)
+        return RequestResult(False, *known, reason=waiting.refused)
     if order is not None:
         if waiting is None:
-            return Outcome(False, order.identifier, order.step, reason=order.reason)
+            return RequestResult(False, order.identifier, order.step, reason=order.reason)
         return f"again, further ahead: {order.reason}"
     return _unanswered(view, is_waiting=waiting is not None)
 
 
-def _unanswered(view: View, is_waiting: bool) -> Outcome | str:
+def _unanswered(view: View, is_waiting: bool) -> RequestResult | str:
     """Of a request that no order speaks of."""
     plan = decode(Plan, view.section(Section.PLAN).get(CURRENT, ""))
     if plan is not None and plan.state in TERMINAL:
         how = f": {plan.message}" if plan.message else ""
-        return Outcome(False, reason=f"the job has ended{how}")
+        return RequestResult(False, reason=f"the job has ended{how}")
     if not is_waiting:
         lost = "the coordination server has lost the request, as after a restart: ask again"
-        return Outcome(False, reason=lost)
+        return RequestResult(False, reason=lost)
     if not view.lease.candidate:
         return "waiting for a leader"
     if saves_nowhere(view):
-        return Outcome(False, reason=SAVES_NOWHERE)
+        return RequestResult(False, reason=SAVES_NOWHERE)
     order = decode(CheckpointOrder, view.section(Section.CHECKPOINT).get(CURRENT, ""))
     if order is not None and order.state == "writing":
         return f"waiting until the checkpoint of step {order.step} is written, which came before"
@@ -146,7 +146,7 @@ def _parts(order: CheckpointOrder, view: View) -> Iterator[SavedPart]:
             yield part
 
 
-def _take_back(store: Store, request: str, outcome: Outcome) -> None:
+def _take_back(store: Store, request: str, outcome: RequestResult) -> None:
     """A refusal that was read is of no more use."""
     if outcome.is_complete:
         return
@@ -209,7 +209,7 @@ def now_command(
 
 
 @dataclass(frozen=True)
-class Node:
+class TreeNode:
     """A checkpoint in the tree. `at`: later is larger."""
 
     identifier: str
@@ -218,7 +218,7 @@ class Node:
 
 
 @dataclass(frozen=True)
-class Row:
+class TreeRow:
     """One line: a checkpoint, and what is drawn before it."""
 
     identifier: str
@@ -229,14 +229,14 @@ class Row:
 class _Branch:
     """A chain of checkpoints in one column, from row `first` to the row where it meets `fork`."""
 
-    nodes: tuple[Node, ...]
+    nodes: tuple[TreeNode, ...]
     first: int
     last: int
     fork: str
     """The checkpoint that it grew from, where that is still there; else empty."""
 
 
-def draw(nodes: Sequence[Node], living: Collection[str]) -> list[Row]:
+def draw(nodes: Sequence[TreeNode], living: Collection[str]) -> list[TreeRow]:
     """Rows, newest first, each after all that go back to it. `living`: the line to resume from."""
     ordered = list(_children_first(nodes))
     branches = _branches(ordered, living)
@@ -260,12 +260,12 @@ def draw(nodes: Sequence[Node], living: Collection[str]) -> list[Row]:
         mark = "*" if node.identifier in living else "o"
         grid[row][2 * column_of[node.identifier]] = mark
     return [
-        Row(node.identifier, "".join(cells).rstrip())
+        TreeRow(node.identifier, "".join(cells).rstrip())
         for node, cells in zip(ordered, grid, strict=True)
     ]
 
 
-def _children_first(nodes: Sequence[Node]) -> Iterator[Node]:
+def _children_first(nodes: Sequence[TreeNode]) -> Iterator[TreeNode]:
     """Newest first, but never a checkpoint before one that goes back to it."""
     left = sorted(nodes, key=lambda node: node.at, reverse=True)
     while left:
@@ -276,15 +276,15 @@ def _children_first(nodes: Sequence[Node]) -> Iterator[Node]:
         yield chosen
 
 
-def _branches(ordered: Sequence[Node], living: Collection[str]) -> list[_Branch]:
+def _branches(ordered: Sequence[TreeNode], living: Collection[str]) -> list[_Branch]:
     """The living line first, then each other chain by its newest row."""
     rows = {node.identifier: row for row, node in enumerate(ordered)}
     by_identifier = {node.identifier: node for node in ordered}
     taken: set[str] = set()
     branches = []
     for start in sorted(ordered, key=lambda n: (n.identifier not in living, rows[n.identifier])):
-        chain: list[Node] = []
-        node: Node | None = start
+        chain: list[TreeNode] = []
+        node: TreeNode | None = start
         while node is not None and node.identifier not in taken:
             chain.append(node)
             taken.add(node.identifier)
@@ -370,7 +370,7 @@ def _lines(shelf: Shelf, now_unix_s: float) -> Iterator[str]:
 def _table(shelf: Shelf, job: str, now_unix_s: float) -> str:
     kept = {one.identifier: one for one in shelf.of(job)}
     nodes = [
-        Node(one.identifier, one.goes_back_to(kept), one.manifest.created_unix_s)
+        TreeNode(one.identifier, one.goes_back_to(kept), one.manifest.created_unix_s)
         for one in kept.values()
     ]
     headings = ("", "step", "resume", "state", "trigger", "age", "size", "ranks", "attempt", "name")
@@ -381,7 +381,7 @@ def _table(shelf: Shelf, job: str, now_unix_s: float) -> str:
     return table(headings, rows)
 
 
-def _row(kept: Kept, shelf: Shelf, now_unix_s: float) -> tuple[str, ...]:
+def _row(kept: StoredCheckpoint, shelf: Shelf, now_unix_s: float) -> tuple[str, ...]:
     manifest, place = kept.manifest, shelf.resume.get(kept.identifier)
     return (
         str(manifest.step),

@@ -15,8 +15,8 @@ import click
 
 from holdfast_sidecar.checkpoint.ledger import (
     DAY_S,
-    Kept,
     Removal,
+    StoredCheckpoint,
     recorded_files,
     remove,
     superfluous,
@@ -37,12 +37,12 @@ SHOWN = 12
 """Characters of a hash: enough to compare two by eye."""
 
 
-def page(kept: Kept, shelf: Shelf, now_unix_s: float) -> str:
+def page(kept: StoredCheckpoint, shelf: Shelf, now_unix_s: float) -> str:
     """Everything `checkpoint show` prints."""
     return "\n".join([*_facts(kept, shelf, now_unix_s), "", _files(kept)])
 
 
-def _facts(kept: Kept, shelf: Shelf, now_unix_s: float) -> Iterator[str]:
+def _facts(kept: StoredCheckpoint, shelf: Shelf, now_unix_s: float) -> Iterator[str]:
     manifest = kept.manifest
     yield f"{kept.folder.name}: {standing(kept, shelf)}"
     yield f"lies in     {kept.folder.url}"
@@ -70,7 +70,7 @@ def _facts(kept: Kept, shelf: Shelf, now_unix_s: float) -> Iterator[str]:
     yield f"files       {len(manifest.files)}, {size(manifest.size_bytes)}"
 
 
-def _occasion(kept: Kept) -> str:
+def _occasion(kept: StoredCheckpoint) -> str:
     trigger = kept.manifest.trigger
     return f", {trigger}" if trigger else ""
 
@@ -86,7 +86,7 @@ def _position(position: dict[str, Any]) -> str:
     return f"{taken} batches into pass {epoch} over the data"
 
 
-def _files(kept: Kept) -> str:
+def _files(kept: StoredCheckpoint) -> str:
     rows = [
         (name, size(fact.size), fact.sha256[:SHOWN])
         for name, fact in sorted(kept.manifest.files.items())
@@ -231,7 +231,7 @@ def _document(gone: Sequence[Removal], removed: Sequence[str]) -> dict[str, Any]
 # Which checkpoint a person means by a step, an identifier or a directory's name.
 
 
-def find_named(shelf: Shelf, names: Sequence[str]) -> list[Kept]:
+def find_named(shelf: Shelf, names: Sequence[str]) -> list[StoredCheckpoint]:
     """Those named, newest first. BadInput when a name fits none."""
     for name in names:
         if not any(_fits(one, name) for one in shelf.kept):
@@ -239,7 +239,7 @@ def find_named(shelf: Shelf, names: Sequence[str]) -> list[Kept]:
     return [one for one in shelf.kept if any(_fits(one, name) for name in names)]
 
 
-def find_one(shelf: Shelf, name: str) -> Kept:
+def find_one(shelf: Shelf, name: str) -> StoredCheckpoint:
     """The one named. BadInput when it is none, or one of several."""
     found = find_named(shelf, [name])
     if len(found) > 1:
@@ -248,7 +248,7 @@ def find_one(shelf: Shelf, name: str) -> Kept:
     return found[0]
 
 
-def _fits(kept: Kept, name: str) -> bool:
+def _fits(kept: StoredCheckpoint, name: str) -> bool:
     wanted = name.rstrip("/").rpartition("/")[2]
     return wanted in (kept.identifier, str(kept.manifest.step), kept.folder.name)
 
@@ -266,7 +266,7 @@ def _no_such(name: str, shelf: Shelf) -> str:
     return f"no checkpoint {name} in {shelf.root}; did you mean {_nearest(wanted, shelf.kept)}?"
 
 
-def _nearest(wanted: str, kept: Sequence[Kept]) -> str:
+def _nearest(wanted: str, kept: Sequence[StoredCheckpoint]) -> str:
     if wanted.isdecimal():
         steps = sorted({one.manifest.step for one in kept}, key=lambda s: abs(s - int(wanted)))
         return " or ".join(str(step) for step in steps[:2])
@@ -366,7 +366,7 @@ def verify_command(
     sys.exit(1 if any(verdicts.values()) else 0)
 
 
-def _choose(shelf: Shelf, names: tuple[str, ...], everything: bool) -> list[Kept]:
+def _choose(shelf: Shelf, names: tuple[str, ...], everything: bool) -> list[StoredCheckpoint]:
     if names and everything:
         raise BadInput("name checkpoints, or say --all: not both")
     if names:
@@ -384,26 +384,26 @@ def _choose(shelf: Shelf, names: tuple[str, ...], everything: bool) -> list[Kept
     return chosen
 
 
-def _is_expected(kept: Kept, shelf: Shelf) -> bool:
+def _is_expected(kept: StoredCheckpoint, shelf: Shelf) -> bool:
     """Whether a restart would try it, or would if its files were all there."""
     is_damaged = kept.identifier in shelf.living and not kept.is_whole and not kept.is_poisoned
     return kept.identifier in shelf.resume or is_damaged
 
 
-def _faults(kept: Kept, tell: Callable[[int], object]) -> list[str]:
+def _faults(kept: StoredCheckpoint, tell: Callable[[int], object]) -> list[str]:
     try:
         return verify_hashes(kept.folder, kept.manifest, tell)
     except OSError as error:
         return [str(error)]
 
 
-def _line(kept: Kept, faults: list[str], took_s: float) -> str:
+def _line(kept: StoredCheckpoint, faults: list[str], took_s: float) -> str:
     verdict = paint("; ".join(faults), BAD) if faults else paint("whole", GOOD)
     return f"{kept.folder.name} ({size(kept.manifest.size_bytes)}): {verdict} ({span(took_s)})"
 
 
 @contextmanager
-def _progress(chosen: list[Kept]) -> Iterator[Callable[[int], object]]:
+def _progress(chosen: list[StoredCheckpoint]) -> Iterator[Callable[[int], object]]:
     """How far the reading is, on stderr, for people only."""
     if not sys.stderr.isatty():
         yield lambda _: None

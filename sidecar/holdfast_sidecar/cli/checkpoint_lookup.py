@@ -13,7 +13,7 @@ import click
 
 from holdfast_sidecar.checkpoint.directory import absolute_root, is_folder, read_key
 from holdfast_sidecar.checkpoint.ledger import (
-    Kept,
+    StoredCheckpoint,
     candidates,
     lineage,
     read_ledger,
@@ -32,11 +32,11 @@ from holdfast_sidecar.config.settings import BadInput, CheckpointSettings
 from holdfast_sidecar.export.job_record import read_record
 from holdfast_sidecar.policy.checkpoint_schedule import (
     WRITE_FACTOR,
-    Cost,
+    CheckpointCost,
     FailureRate,
     Prospect,
     Schedule,
-    WhatIf,
+    ScheduleWhatIf,
     choose,
     look_ahead,
     what_if,
@@ -60,7 +60,7 @@ def find_root(effective: Effective, job: str | None, given: str | None) -> str:
     return root
 
 
-def read_kept(root: str, effective: Effective) -> list[Kept]:
+def read_kept(root: str, effective: Effective) -> list[StoredCheckpoint]:
     """What a job itself would believe, of all jobs."""
     key = read_secret(effective)
     with reading(root):
@@ -119,7 +119,7 @@ class Shelf:
     """What lies under `root`. Several jobs may save there; each has a line of its own."""
 
     root: str
-    kept: list[Kept]
+    kept: list[StoredCheckpoint]
     """Sealed ones, newest first."""
     against: Mapping[str, str] = field(default_factory=dict)
     """Directory -> why it is not resumed from, also of those that are not believed."""
@@ -140,7 +140,7 @@ class Shelf:
         """Whose checkpoints these are."""
         return sorted({one.manifest.job for one in self.kept})
 
-    def of(self, job: str) -> list[Kept]:
+    def of(self, job: str) -> list[StoredCheckpoint]:
         """One job's, newest first."""
         return [one for one in self.kept if one.manifest.job == job]
 
@@ -150,7 +150,7 @@ class Shelf:
         others = ", ".join(sorted(set(self.foreign.values())))
         return f"no checkpoint in {self.root}" + (f" but those of job {others}" if others else "")
 
-    def why_not(self, kept: Kept) -> str:
+    def why_not(self, kept: StoredCheckpoint) -> str:
         """Why a restart would not try it; empty when it would."""
         return "" if kept.identifier in self.resume else self.against.get(kept.folder.name, "")
 
@@ -185,7 +185,7 @@ def look(effective: Effective, job: str | None, given: str | None) -> Shelf:
 # What the checkpoint commands call things, painted.
 
 
-def standing(kept: Kept, shelf: Shelf) -> str:
+def standing(kept: StoredCheckpoint, shelf: Shelf) -> str:
     """Its verdict, or why a restart would not try it."""
     if kept.is_poisoned:
         return paint(f"poisoned: {kept.poisoned_for}" if kept.poisoned_for else "poisoned", BAD)
@@ -221,7 +221,7 @@ def page(
     job: str,
     schedule: Schedule,
     prospect: Prospect,
-    others: Sequence[WhatIf],
+    others: Sequence[ScheduleWhatIf],
     settings: CheckpointSettings,
 ) -> str:
     """Everything `checkpoint plan` prints."""
@@ -291,7 +291,7 @@ def _memory_losses(prospect: Prospect) -> Iterator[tuple[str, str, str]]:
         yield "a node", f"copies {behind} steps behind", _lost(prospect.lost_with_copies_s)
 
 
-def _what_if(others: Sequence[WhatIf]) -> str:
+def _what_if(others: Sequence[ScheduleWhatIf]) -> str:
     if not others:
         return ""
     rows = [(one.change, span(one.interval_s), _percent(one.waste)) for one in others]
@@ -411,8 +411,8 @@ def _suppose(
     if mtbf_s is not None:
         rate = FailureRate(mtbf_s, "as supposed")
     if blocked_s is not None or write_s is not None:
-        known = cost or Cost(blocked_s or 0.0, write_s or 0.0)
-        cost = Cost(
+        known = cost or CheckpointCost(blocked_s or 0.0, write_s or 0.0)
+        cost = CheckpointCost(
             known.blocked_s if blocked_s is None else blocked_s,
             known.write_s if write_s is None else write_s,
         )

@@ -13,11 +13,17 @@ from holdfast.contract import environment as names
 from holdfast.contract.owned import owned_file
 from holdfast.contract.removing import unlink
 from holdfast_sidecar.cli.find_job import NoSuchJob
-from holdfast_sidecar.cli.grafana.api import AnnotationServer, Change, marks, plan_marks, tags_of
+from holdfast_sidecar.cli.grafana.api import (
+    AnnotationChange,
+    AnnotationServer,
+    marks,
+    plan_marks,
+    tags_of,
+)
 from holdfast_sidecar.cli.grafana.client import open_client, parse_address
 from holdfast_sidecar.cli.grafana.push import (
     OWN_FOLDER,
-    Board,
+    Dashboard,
     PushPlan,
     Step,
     check_version,
@@ -86,7 +92,7 @@ def shipped_folder() -> Path:
         raise BadInput(str(error)) from None
 
 
-def shipped_boards() -> list[Board]:
+def shipped_boards() -> list[Dashboard]:
     """All of them; BadInput where they can't be read."""
     folder = shipped_folder()
     try:
@@ -209,12 +215,12 @@ def annotate_command(
         click.echo(_line(record, changes, dry_run))
 
 
-def _due(server: AnnotationServer, record: Recollection) -> list[Change]:
+def _due(server: AnnotationServer, record: Recollection) -> list[AnnotationChange]:
     wanted = marks(record.job, record.incidents)
     return plan_marks(wanted, server.annotations(tags_of(record.job))) if wanted else []
 
 
-def _carry_out(server: AnnotationServer, changes: Sequence[Change]) -> None:
+def _carry_out(server: AnnotationServer, changes: Sequence[AnnotationChange]) -> None:
     """One after the other: each is whole by itself, and a second call does what is left."""
     for change in changes:
         if change.number is None:
@@ -223,7 +229,7 @@ def _carry_out(server: AnnotationServer, changes: Sequence[Change]) -> None:
             server.change(change.number, change.mark)
 
 
-def _line(record: Recollection, changes: Sequence[Change], dry_run: bool) -> str:
+def _line(record: Recollection, changes: Sequence[AnnotationChange], dry_run: bool) -> str:
     new = sum(change.number is None for change in changes)
     would = "would be " if dry_run else ""
     known = len(record.incidents) - len(changes)

@@ -21,7 +21,7 @@ from holdfast_sidecar.cli.demonstration.job import (
     TRAINING_NODES,
     DemonstrationStopped,
     Event,
-    Kind,
+    FaultKind,
     Nodes,
     Scenario,
     Workspace,
@@ -29,12 +29,12 @@ from holdfast_sidecar.cli.demonstration.job import (
     scenario,
     send_to_rank,
 )
-from holdfast_sidecar.cli.demonstration.screen import Progress, Screen, stage
+from holdfast_sidecar.cli.demonstration.screen import RunProgress, Screen, stage
 from holdfast_sidecar.cli.demonstration.verdict import (
     PATIENCE_S,
+    DemoVerdict,
+    FaultResult,
     Injected,
-    Outcome,
-    Verdict,
     find_within,
     judge_fault,
     judge_save,
@@ -64,7 +64,7 @@ class Director:
     screen: Screen
     checkpoint_command: list[str]
     cluster: Cluster = field(default_factory=Cluster)
-    outcomes: list[Outcome] = field(default_factory=list)
+    outcomes: list[FaultResult] = field(default_factory=list)
 
     def play(self) -> None:
         """Every event in turn, then the job's own end; fills `outcomes` as it goes."""
@@ -78,10 +78,10 @@ class Director:
             raise DemonstrationStopped(f"waited {PATIENCE_S:g} s for {what}")
         return found
 
-    def _play_event(self, event: Event) -> Outcome:
+    def _play_event(self, event: Event) -> FaultResult:
         moment = f"step {event.at_step}, to {event.kind.value}"
         self.wait_for(moment, lambda: self._is_time_for(event) or None)
-        if event.kind is Kind.SAVE:
+        if event.kind is FaultKind.SAVE:
             return self._save(event)
         injected = self._hurt(event)
         # A fault that nobody notices is a row of the table, not the end of the demonstration.
@@ -103,16 +103,16 @@ class Director:
         node = verdict.node_of(self.cluster, event.rank)
         pid = verdict.running_ranks(self.cluster)[event.rank].pid
         injected = self._injected(event, node)
-        if event.kind is Kind.KILL_NODE:
+        if event.kind is FaultKind.KILL_NODE:
             self.nodes.kill(node)
-        elif event.kind is Kind.FREEZE_RANK:
+        elif event.kind is FaultKind.FREEZE_RANK:
             send_to_rank(pid, signal.SIGSTOP)
         else:
             send_to_rank(pid, signal.SIGKILL)
         self.screen.tell(f"→ {event.kind.value}: {where(injected)}, at step {injected.step}")
         return injected
 
-    def _save(self, event: Event) -> Outcome:
+    def _save(self, event: Event) -> FaultResult:
         injected = self._injected(event, "")
         self.screen.tell(f"→ {event.kind.value}, at step {injected.step}")
         asking = subprocess.Popen(
@@ -167,7 +167,7 @@ def run_undisturbed(workspace: Workspace, steps: int, screen: Screen) -> str:
     deadline = time.monotonic() + LIMIT_S
     try:
         while process.poll() is None and time.monotonic() < deadline:
-            screen.show(Progress("undisturbed", newest_step(log.read_text("utf-8")), steps))
+            screen.show(RunProgress("undisturbed", newest_step(log.read_text("utf-8")), steps))
             time.sleep(LOOK_EVERY_S)
     finally:
         if process.poll() is None:
@@ -192,9 +192,11 @@ def newest_step(log: str) -> int:
 JOB = "demo"
 
 
-def perform(scenario: Scenario, workspace: Workspace, screen: Screen, started: float) -> Verdict:
+def perform(
+    scenario: Scenario, workspace: Workspace, screen: Screen, started: float
+) -> DemoVerdict:
     """Both runs and the comparison; whatever went wrong is in the verdict."""
-    verdict = Verdict((), "", "", 0.0)
+    verdict = DemoVerdict((), "", "", 0.0)
     try:
         screen.tell("undisturbed: plain script, plain torchrun, 4 ranks")
         undisturbed = run_undisturbed(workspace, scenario.steps, screen)
@@ -202,7 +204,7 @@ def perform(scenario: Scenario, workspace: Workspace, screen: Screen, started: f
         outcomes, problems = _perform_with_faults(scenario, workspace, screen)
         survived = workspace.weights_hash(job.SURVIVED)
         stories = read_stories(workspace, JOB, outcomes)
-        verdict = Verdict(tuple(outcomes), undisturbed, survived, 0.0, tuple(problems), stories)
+        verdict = DemoVerdict(tuple(outcomes), undisturbed, survived, 0.0, tuple(problems), stories)
     except DemonstrationStopped as stopped:
         verdict = dataclasses.replace(verdict, problems=(_explain(stopped, screen),))
     return dataclasses.replace(verdict, seconds=time.monotonic() - started)
@@ -210,7 +212,7 @@ def perform(scenario: Scenario, workspace: Workspace, screen: Screen, started: f
 
 def _perform_with_faults(
     scenario: Scenario, workspace: Workspace, screen: Screen
-) -> tuple[list[Outcome], list[str]]:
+) -> tuple[list[FaultResult], list[str]]:
     server = start_server(workspace.server)
     store = open_store(server.settings, JOB, {})
     nodes = Nodes()
@@ -291,7 +293,7 @@ def demo(context: click.Context, as_json: bool, keep: Path | None) -> None:
     context.exit(1 if verdict.all_problems else 0)
 
 
-def page(verdict: Verdict, keeps: bool = False) -> str:
+def page(verdict: DemoVerdict, keeps: bool = False) -> str:
     """The table, the proof, and what Holdfast says of each fault. `keeps`: its files stay."""
     lines = ["", table(HEADINGS, [_row(outcome) for outcome in verdict.outcomes]), ""]
     if verdict.identical:
@@ -310,7 +312,7 @@ def page(verdict: Verdict, keeps: bool = False) -> str:
     return "\n".join([*lines, f"{verdict.seconds:.0f} s in all"])
 
 
-def _row(outcome: Outcome) -> list[str]:
+def _row(outcome: FaultResult) -> list[str]:
     return [
         outcome.event,
         outcome.where,

@@ -33,13 +33,13 @@ from holdfast_sidecar.cli.tables import BAD, GOOD, paint, size, table, wrapped
 from holdfast_sidecar.config.loading import Effective
 from holdfast_sidecar.config.settings import BadInput
 from holdfast_sidecar.incidents.advice import advise
-from holdfast_sidecar.incidents.explain import Story, describe_decision, sum_up, tell, whom
+from holdfast_sidecar.incidents.explain import IncidentStory, describe_decision, sum_up, tell, whom
 from holdfast_sidecar.records.formatting import span
 
 # Incidents as pages for people. Pure, except that paint looks at the terminal.
 
 
-def page(story: Story, kept: list[tuple[Path, int]], state: Path) -> str:
+def page(story: IncidentStory, kept: list[tuple[Path, int]], state: Path) -> str:
     """The story for people: the verdict first, what to do next at the end. `state`: the job's
     directory on this machine."""
     parts = [
@@ -58,7 +58,7 @@ def page(story: Story, kept: list[tuple[Path, int]], state: Path) -> str:
     return "\n\n".join(parts)
 
 
-def plain(story: Story) -> dict[str, Any]:
+def plain(story: IncidentStory) -> dict[str, Any]:
     """The story for scripts: what `page` tells, by name."""
     return dataclasses.asdict(story) | {"verdict": sum_up(story), "next": advise(story)}
 
@@ -67,7 +67,7 @@ def _next(step: str) -> str:
     return "\n".join(wrapped("next", step, 10))
 
 
-def _outcome(story: Story) -> str:
+def _outcome(story: IncidentStory) -> str:
     if story.decided == "stop":
         return paint("the job was stopped", BAD)
     if story.is_withheld:
@@ -78,7 +78,7 @@ def _outcome(story: Story) -> str:
     return paint("recovered", GOOD) if story.is_over else paint("not over yet", BAD)
 
 
-def _chapters(story: Story) -> str:
+def _chapters(story: IncidentStory) -> str:
     rows = [
         [_clock(chapter.at_unix_s), f"+{span(chapter.after_s)}", chapter.what]
         for chapter in story.chapters
@@ -86,7 +86,7 @@ def _chapters(story: Story) -> str:
     return table(["time", "after", "what happened"], rows)
 
 
-def _summary(story: Story) -> list[str]:
+def _summary(story: IncidentStory) -> list[str]:
     who = whom(story.culprit_node, story.culprit_ranks, story.cause)
     lines = [f"to blame  {who}, {story.confidence:.0%} sure"]
     lines += [f"because   {reason}" for reason in story.reasons or [story.signature] if reason]
@@ -134,7 +134,7 @@ def _clock(unix_s: float) -> str:
     return f"{time.strftime('%H:%M:%S', time.localtime(unix_s))}.{milliseconds:03d}"
 
 
-def _why_not_packed(story: Story) -> str:
+def _why_not_packed(story: IncidentStory) -> str:
     if not story.is_over:
         return "yet: it is not over"
     return "(that takes a moment; of attached jobs nothing is packed, and old bundles are removed)"

@@ -169,7 +169,7 @@ def _jobs_on(redis: RedisSettings) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Ranks:
+class RankCounts:
     """The ranks on this machine; one that ended well is neither alive nor dead."""
 
     are_alive: bool
@@ -204,7 +204,7 @@ def explanation(found: FoundJob, reason: Exception) -> Exception:
     return NoAnswer(f"Redis at {found.where} does not answer: {reason}")
 
 
-def meanwhile(ranks: Ranks) -> str:
+def meanwhile(ranks: RankCounts) -> str:
     """What is true of a job that nobody can decide about. Where none is alive an attempt was over,
     and how many of its pages are left says nothing."""
     if ranks.dead and not ranks.are_alive:
@@ -216,7 +216,7 @@ def meanwhile(ranks: Ranks) -> str:
     return f"{'training goes on, ' if ranks.are_alive else ''}nothing is decided"
 
 
-def read_ranks(shm: Path) -> Ranks:
+def read_ranks(shm: Path) -> RankCounts:
     """What the pages of a job's nodes on this machine say of its newest attempt."""
     found: list[tuple[page.Identity, bool, bool]] = []
     for directory in find(shm, "*/"):
@@ -227,7 +227,7 @@ def read_ranks(shm: Path) -> Ranks:
         pages.close()
     newest = max(found, key=lambda rank: rank[0].claimed_ns, default=None)
     of_it = [rank for rank in found if newest is not None and rank[0].attempt == newest[0].attempt]
-    return Ranks(
+    return RankCounts(
         are_alive=any(not is_gone for _, is_gone, _ in of_it),
         dead=sorted(who.rank for who, is_gone, is_over in of_it if is_gone and not is_over),
     )

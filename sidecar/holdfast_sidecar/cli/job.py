@@ -409,7 +409,7 @@ def watch(
             # The last launcher of a job takes the job's own server along.
             is_expected = found.from_record and how
             away = f"waiting for Redis at {found.where} ({error})"
-            progress = Progress(told if is_expected else away)
+            progress = StopProgress(told if is_expected else away)
         if progress.has_ended:
             return f"job {found.job} has ended: {progress.how}"
         if progress.what != told:
@@ -421,7 +421,7 @@ def watch(
 
 
 @dataclass(frozen=True)
-class Progress:
+class StopProgress:
     """How far the job is on its way to its end."""
 
     what: str
@@ -430,19 +430,21 @@ class Progress:
     """How it ends, once that is decided."""
 
 
-def look_at_stop(cluster: Cluster, leader: str, staying: Collection[str]) -> Progress:
+def look_at_stop(cluster: Cluster, leader: str, staying: Collection[str]) -> StopProgress:
     """The progress that the store shows; `staying`: nodes whose launchers have still to leave."""
     plan = cluster.plan
     is_over = plan is not None and plan.state in TERMINAL
     if plan is not None and is_over and not staying:
-        return Progress("ended", has_ended=True, how=plan.message or plan.state)
+        return StopProgress("ended", has_ended=True, how=plan.message or plan.state)
     if cluster.asked_to_stop() and not leader:
-        return Progress("nobody leads yet; the request waits for a leader")
+        return StopProgress("nobody leads yet; the request waits for a leader")
     if plan is None:
-        return Progress("stopping before the first attempt")
+        return StopProgress("stopping before the first attempt")
     if is_over and cluster.asked_to_stop():
-        return Progress("stopping")  # that plan may be an earlier run's, or be of this very request
+        return StopProgress(
+            "stopping"
+        )  # that plan may be an earlier run's, or be of this very request
     if is_over:
         what = f"waiting for the launchers of {', '.join(staying)} to leave"
-        return Progress(what, how=plan.message or plan.state)
-    return Progress(f"stopping attempt {plan.attempt}, {plan.world_size} ranks")
+        return StopProgress(what, how=plan.message or plan.state)
+    return StopProgress(f"stopping attempt {plan.attempt}, {plan.world_size} ranks")

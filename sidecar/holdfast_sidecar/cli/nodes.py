@@ -19,7 +19,7 @@ from holdfast_sidecar.components.health_check.checks import SLOW_RATIO, Compared
 from holdfast_sidecar.config.loading import Effective
 from holdfast_sidecar.config.settings import BadInput, PolicySettings
 from holdfast_sidecar.export.status import NodeStanding, judge
-from holdfast_sidecar.policy.budget import Lemon, find_lemons
+from holdfast_sidecar.policy.budget import RepeatOffender, find_lemons
 from holdfast_sidecar.policy.cluster import parse_cluster
 from holdfast_sidecar.policy.quarantine import ends_with, find
 from holdfast_sidecar.records.codec import decode
@@ -54,7 +54,7 @@ class NodeLine:
     compared: list[Compared] = field(default_factory=list)
     """Its figures beside those of the other nodes."""
     findings: list[Finding] = field(default_factory=list)
-    lemon: Lemon | None = None
+    lemon: RepeatOffender | None = None
     """What is held against its machine; None: it was never blamed."""
     has_job_ended: bool = False
 
@@ -169,7 +169,7 @@ def state(verdict: GateVerdict | None) -> str:
     return paint(verdict.state, COLOURS.get(verdict.state, DOUBTFUL))
 
 
-def blamed(lemon: Lemon | None) -> str:
+def blamed(lemon: RepeatOffender | None) -> str:
     """What still counts against its machine, of how many failures in all; nothing for most nodes.
 
     What it is kept outside for until it is replaced, or a person's word, is answered by that: then

@@ -26,7 +26,7 @@ from holdfast_sidecar.export.job_record import (
 )
 from holdfast_sidecar.export.status import attached_plan, exists, incidents
 from holdfast_sidecar.incidents.aftermath import FIRST_ERROR, SUFFIX
-from holdfast_sidecar.incidents.explain import Story
+from holdfast_sidecar.incidents.explain import IncidentStory
 from holdfast_sidecar.incidents.first_error import Failure, Sign, confidence, order
 from holdfast_sidecar.incidents.storage import newest_job, read_incidents
 from holdfast_sidecar.performance.summary import see
@@ -61,7 +61,7 @@ class Recollection:
 
 
 @dataclass(frozen=True)
-class Remembered:
+class RememberedJob:
     """How a job stood when this machine last heard of it."""
 
     job: str
@@ -80,12 +80,12 @@ class Remembered:
         return self.record.trouble if self.is_over else unknown
 
 
-def remember(job: str, kept: tuple[JobRecord, float], error: Exception) -> Remembered:
+def remember(job: str, kept: tuple[JobRecord, float], error: Exception) -> RememberedJob:
     """What is kept of a job whose store is gone, or does not answer: `error` says which."""
     record, at_unix_s = kept
     is_gone = isinstance(error, NoSuchJob)
     note = "" if is_gone else from_memory(job, error)
-    told = Remembered(job, record, at_unix_s, is_gone or record.was_heard_to_end, note)
+    told = RememberedJob(job, record, at_unix_s, is_gone or record.was_heard_to_end, note)
     if isinstance(error, store_away.CutOff):
         return dataclasses.replace(told, why_unknown=error.in_short)
     return told
@@ -196,7 +196,7 @@ def choose(known: list[Incident], wanted: str | None) -> Incident:
     raise BadInput(f"{what} with {wanted!r}; known: {names}")
 
 
-def evidence_files(state: Path, story: Story) -> list[tuple[Path, int]]:
+def evidence_files(state: Path, story: IncidentStory) -> list[tuple[Path, int]]:
     """Files (and sizes) that the nodes of this machine kept of the incident.
 
     Ranks that died by themselves left their last words with the attempt; what was copied from there
@@ -319,7 +319,7 @@ FILES_LISTED = 6
 """So many files are listed one by one; a directory with more is told as a whole."""
 
 
-def bundles(state: Path, story: Story) -> list[str]:
+def bundles(state: Path, story: IncidentStory) -> list[str]:
     """Where the incident's bundles are: paths on this machine, `host:path` on others."""
     here = find(state, f"*/incidents/{story.identifier}{SUFFIX}")
     nodes_here = {path.parents[1].name for path in here}
@@ -327,7 +327,7 @@ def bundles(state: Path, story: Story) -> list[str]:
     return [*map(str, here), *elsewhere]
 
 
-def failures(state: Path, story: Story) -> list[Failure]:
+def failures(state: Path, story: IncidentStory) -> list[Failure]:
     """Who failed, the first one first, from what the nodes of this machine kept together."""
     signs: dict[Sign, None] = {}
     for path in find(state, f"*/incidents/{story.identifier}/{FIRST_ERROR}"):

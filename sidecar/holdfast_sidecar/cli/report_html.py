@@ -12,7 +12,7 @@ from holdfast_sidecar.performance.goodput.summary import (
     CATEGORIES,
     PHASES,
     Billed,
-    Spent,
+    CategoryTime,
     Summary,
     name_gain,
 )
@@ -242,7 +242,7 @@ def _partition_bars(summary: Summary) -> Iterator[str]:
         yield from _bar(rest, rest_s, LENS_TOP, LENS_HEIGHT)
 
 
-def _bar(parts: Sequence[Spent], total_s: float, y: float, height: float) -> Iterator[str]:
+def _bar(parts: Sequence[CategoryTime], total_s: float, y: float, height: float) -> Iterator[str]:
     x = 0.0
     for one in parts:
         width = WIDTH * one.seconds / total_s
@@ -262,7 +262,7 @@ def _table(summary: Summary, hours: str) -> str:
     return table(headings, rows, numbers=(1, 2, 3, 4))
 
 
-def _row(one: Spent, is_paid: bool) -> list[str]:
+def _row(one: CategoryTime, is_paid: bool) -> list[str]:
     name = key(COLOURS[one.category]) + text_of(CATEGORIES[one.category])
     paid = ["-" if one.money is None else f"{one.money:,.2f}"] if is_paid else []
     return [name, span(one.seconds), percent(one.share), f"{one.gpu_hours:,.2f}", *paid]

@@ -25,7 +25,7 @@ from holdfast_sidecar.performance.goodput.summary import (
     PENDING_WORDS,
     PHASES,
     Billed,
-    Spent,
+    CategoryTime,
     Summary,
     name_gain,
 )
@@ -286,7 +286,7 @@ def _headings(summary: Summary, hours: str) -> str:
     return f"{'where the run went':<26}{'':<{bar_width(ACCOUNT_FIGURES)}}{figures}"
 
 
-def _row(one: Spent, longest: float) -> str:
+def _row(one: CategoryTime, longest: float) -> str:
     width = bar_width(ACCOUNT_FIGURES)
     bar = f"{_filled(width * one.seconds / longest if longest else 0.0):<{width}}"
     if one.category == Category.PRODUCTIVE.value:

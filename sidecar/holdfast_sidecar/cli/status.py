@@ -15,12 +15,12 @@ from holdfast.contract import environment
 from holdfast_sidecar.cli import find_job as store_away
 from holdfast_sidecar.cli.find_job import addresses_here, find_job, read_twice
 from holdfast_sidecar.cli.options import settings_options
-from holdfast_sidecar.cli.recall import AWAY, Remembered, remember
+from holdfast_sidecar.cli.recall import AWAY, RememberedJob, remember
 from holdfast_sidecar.cli.tables import BAD, DOUBTFUL, GOOD, folded, paint, size, table
 from holdfast_sidecar.config.loading import Effective
 from holdfast_sidecar.config.paths import state_root
 from holdfast_sidecar.export.job_record import read_record
-from holdfast_sidecar.export.status import NodeStanding, SnapshotStanding, Standing, judge
+from holdfast_sidecar.export.status import JobStatus, NodeStanding, SnapshotStanding, judge
 from holdfast_sidecar.incidents.explain import lost_s, whom
 from holdfast_sidecar.performance.slowness import is_fresh
 from holdfast_sidecar.policy.quarantine import ends_with
@@ -32,7 +32,7 @@ from holdfast_sidecar.records.plan import (
     WITHHELD,
     HookRun,
     Incident,
-    Pause,
+    PauseWindow,
     Quarantine,
 )
 from holdfast_sidecar.records.reports import RankReport
@@ -46,7 +46,7 @@ SLOW_SHOWN = 3
 """Of those who are slow; a switch or a rack may slow dozens."""
 
 
-def page(standing: Standing, now_unix_s: float) -> str:
+def page(standing: JobStatus, now_unix_s: float) -> str:
     """Everything `status` prints."""
     parts = [
         "\n".join(folded(line, HEADING) for line in _heading(standing, now_unix_s)),
@@ -58,7 +58,7 @@ def page(standing: Standing, now_unix_s: float) -> str:
 
 
 def remembered_page(
-    remembered: Remembered, now_unix_s: float, addresses: Sequence[str] = ()
+    remembered: RememberedJob, now_unix_s: float, addresses: Sequence[str] = ()
 ) -> str:
     """What `status` prints of a job that is gone, or can't be asked about.
 
@@ -84,7 +84,7 @@ def remembered_page(
     return "\n".join(lines)
 
 
-def _last_known(remembered: Remembered) -> str:
+def _last_known(remembered: RememberedJob) -> str:
     record = remembered.record
     if not remembered.is_over:
         return f"last known: {record.state}"
@@ -93,7 +93,7 @@ def _last_known(remembered: Remembered) -> str:
     return f"ended: {record.state if record.state in TERMINAL else 'broken off'}"
 
 
-def _heading(standing: Standing, now_unix_s: float) -> Iterator[str]:
+def _heading(standing: JobStatus, now_unix_s: float) -> Iterator[str]:
     verdict = paint("healthy", GOOD) if standing.is_healthy else paint("in trouble", BAD)
     attempt = "" if standing.attempt is None else f", attempt {standing.attempt}"
     restarts = f" after {_count(standing.restarts, 'restart')}" if standing.restarts else ""
@@ -128,7 +128,7 @@ def _heading(standing: Standing, now_unix_s: float) -> Iterator[str]:
         yield f"incident    {_incident(standing.incident, now_unix_s)}"
 
 
-def _slow(standing: Standing, now_unix_s: float) -> Iterator[str]:
+def _slow(standing: JobStatus, now_unix_s: float) -> Iterator[str]:
     """Who slows the others, those first without whom most would be gained."""
     if standing.slow is None:
         return
@@ -146,14 +146,14 @@ def _slow(standing: Standing, now_unix_s: float) -> Iterator[str]:
         yield f"            {more}why: holdfast explain --slow {standing.job}"
 
 
-def _changed(standing: Standing) -> Iterator[str]:
+def _changed(standing: JobStatus) -> Iterator[str]:
     """That all of them take longer than they did: no trouble, and nobody's fault."""
     change = None if standing.slow is None else standing.slow.change
     if change is not None:
         yield f"changed     {changed(change)}"
 
 
-def _unserved(standing: Standing) -> Iterator[str]:
+def _unserved(standing: JobStatus) -> Iterator[str]:
     """Nodes that nobody can watch from outside: no trouble of the job, and no alert tells of it."""
     for node in standing.nodes:
         if node.sidecar and node.unserved:
@@ -161,7 +161,7 @@ def _unserved(standing: Standing) -> Iterator[str]:
             yield f"unserved    {node.node}: {lacks}: {node.unserved}"
 
 
-def _page_address(standing: Standing) -> Iterator[str]:
+def _page_address(standing: JobStatus) -> Iterator[str]:
     """Where a browser sees the job: its leader's sidecar has all of it, and the past."""
     leader = standing.leader.rpartition("/")[0]
     for node in standing.nodes:
@@ -174,11 +174,11 @@ def page_url(address: str) -> str:
     return f"{address if '://' in address else f'http://{address}'}/"
 
 
-def _since(standing: Standing, now_unix_s: float) -> str:
+def _since(standing: JobStatus, now_unix_s: float) -> str:
     return span(max(now_unix_s - standing.stepless_since_unix_s, 0.0))
 
 
-def _arranged(standing: Standing, now_unix_s: float) -> Iterator[str]:
+def _arranged(standing: JobStatus, now_unix_s: float) -> Iterator[str]:
     """What was arranged about faults, and what is left to people."""
     if standing.pause is not None:
         yield f"paused      {_pause(standing.pause, now_unix_s)}"
@@ -194,7 +194,7 @@ def _arranged(standing: Standing, now_unix_s: float) -> Iterator[str]:
         yield f"hook        {_hook(run)}"
 
 
-def _pause(pause: Pause, now_unix_s: float) -> str:
+def _pause(pause: PauseWindow, now_unix_s: float) -> str:
     why = f": {pause.reason}" if pause.reason else ""
     left = span(max(pause.until_unix_s - now_unix_s, 0.0))
     return f"by {pause.by}, for another {left}{why} (holdfast resume)"
@@ -231,7 +231,7 @@ def _incident(incident: Incident, now_unix_s: float) -> str:
     return f"{incident.cause}, {culprit}, {ago} ago, {recovered} (holdfast explain)"
 
 
-def _nodes(standing: Standing) -> str:
+def _nodes(standing: JobStatus) -> str:
     spare = "-" if standing.attempt is None else "spare"
     gone = [] if standing.has_ended else [node for node in standing.nodes if node.is_lost]
     kept_out = {node.node: paint("lost", BAD) for node in gone}
@@ -260,7 +260,7 @@ def _life(is_alive: bool | None, state: str, at_the_end: str) -> str:
     return state if is_alive or state == "left" else paint("silent", BAD)
 
 
-def _ranks(standing: Standing, now_unix_s: float) -> str:
+def _ranks(standing: JobStatus, now_unix_s: float) -> str:
     rows = [
         _unheard(node, rank, standing, now_unix_s)
         if node.sidecar is False and not standing.has_ended and not rank.has_finished
@@ -287,7 +287,7 @@ def _rank(node: str, rank: RankReport) -> list[str]:
 
 
 def _unheard(
-    node: NodeStanding, rank: RankReport, standing: Standing, now_unix_s: float
+    node: NodeStanding, rank: RankReport, standing: JobStatus, now_unix_s: float
 ) -> list[str]:
     """Nobody tells of it any more: how fast it is, and since when in its phase, nobody knows."""
     found = {one.kind: one for one in standing.findings if one.node == node.node}
@@ -359,14 +359,16 @@ def status(effective: Effective, job: str | None, as_json: bool) -> None:
     sys.exit(0 if standing.is_healthy else 1)
 
 
-def _standing(effective: Effective, job: str | None) -> Standing:
+def _standing(effective: Effective, job: str | None) -> JobStatus:
     """How the job stands; raises one of AWAY when no store holds it, or none can be asked."""
     found = find_job(effective, job)
     before, after = read_twice(found, effective.settings.sidecar.node_timeout_s)
     return judge(found.job, before, after)
 
 
-def _tell_remembered(remembered: Remembered, addresses: Sequence[str], as_json: bool) -> NoReturn:
+def _tell_remembered(
+    remembered: RememberedJob, addresses: Sequence[str], as_json: bool
+) -> NoReturn:
     """addresses: of the sidecars here that live, and show what they see by themselves."""
     if remembered.remark:
         click.echo(f"holdfast: {remembered.remark}", err=True)

@@ -18,10 +18,10 @@ from holdfast_sidecar.cli import find_job as sidecar_addresses
 from holdfast_sidecar.cli import find_job as store_away
 from holdfast_sidecar.cli.find_job import FoundJob, NoSuchJob, find_job
 from holdfast_sidecar.cli.options import FiniteRange, settings_options
-from holdfast_sidecar.cli.tui.http_client import Access, Away, Refused, Source, address_of
+from holdfast_sidecar.cli.tui.http_client import Access, AccessRefused, Away, ViewSource, address_of
 from holdfast_sidecar.cli.tui.panes import frame
-from holdfast_sidecar.cli.tui.sources import SidecarSource, StoreSource, Watch, replay
-from holdfast_sidecar.cli.tui.state import Choice, Latest
+from holdfast_sidecar.cli.tui.sources import SidecarSource, SourceWatch, StoreSource, replay
+from holdfast_sidecar.cli.tui.state import Latest, ViewState
 from holdfast_sidecar.cli.tui.text import suited
 from holdfast_sidecar.config.loading import Effective
 from holdfast_sidecar.config.paths import state_root
@@ -100,7 +100,7 @@ def top(
     served = effective.settings.sidecar
     access = Access(token_file or served.token_file, ca_file or "", served.tls_cert_file)
     source = _source(effective, job, url, recording, access)
-    choice = Choice(filter=words)
+    choice = ViewState(filter=words)
     if is_screen:
         _show(source, choice, wants_ascii, every_s)
     else:
@@ -117,7 +117,7 @@ def _need_a_screen() -> None:
 
 def _source(
     effective: Effective, job: str | None, url: str | None, recording: str | None, access: Access
-) -> Source:
+) -> ViewSource:
     if recording is not None:
         return replay(Path(recording))
     if url is not None:
@@ -129,7 +129,7 @@ def _source(
         raise BadInput(error.format_message()) from None
 
 
-def _of_job(effective: Effective, job: str | None, access: Access) -> Source:
+def _of_job(effective: Effective, job: str | None, access: Access) -> ViewSource:
     """Sidecars of this machine first: they answer whatever becomes of Redis."""
     here = sidecar_addresses.jobs_here(state_root(effective.settings.paths))
     known = sidecar_addresses.only_one(here) if job is None else job
@@ -140,7 +140,7 @@ def _of_job(effective: Effective, job: str | None, access: Access) -> Source:
     return source if _answers(source) else _of_store(found)
 
 
-def _sidecars(effective: Effective, job: str, access: Access) -> Source:
+def _sidecars(effective: Effective, job: str, access: Access) -> ViewSource:
     def here() -> Sequence[str]:
         return list(sidecar_addresses.addresses_here(state_root(effective.settings.paths) / job))
 
@@ -161,27 +161,27 @@ def _look_again(effective: Effective, job: str, here: Sequence[str]) -> Sequence
     return known
 
 
-def _answers(source: Source) -> bool:
+def _answers(source: ViewSource) -> bool:
     try:
         source.read()
-    except Refused as error:
+    except AccessRefused as error:
         raise BadInput(str(error)) from None
     except Away:
         return False
     return True
 
 
-def _of_store(found: FoundJob) -> Source:
+def _of_store(found: FoundJob) -> ViewSource:
     """Where no sidecar answers; NoSuchJob or NoAnswer where the store does not, either."""
     if not exists(store_away.read_view(found)):
         raise store_away.unknown(found)
     return StoreSource(found.job, found.open_store(), found.where)
 
 
-def _view_now(source: Source) -> LiveView:
+def _view_now(source: ViewSource) -> LiveView:
     try:
         return source.read()
-    except Refused as error:
+    except AccessRefused as error:
         raise BadInput(str(error)) from None
     except Away as error:
         raise NobodyTells(str(error)) from None
@@ -191,26 +191,26 @@ def _as_json(view: LiveView) -> str:
     return json.dumps(dataclasses.asdict(view), allow_nan=False)
 
 
-def _as_text(view: LiveView, choice: Choice, wants_ascii: bool) -> str:
+def _as_text(view: LiveView, choice: ViewState, wants_ascii: bool) -> str:
     width = max(shutil.get_terminal_size((WIDTH, 24)).columns, LEAST_WIDTH)
     return "\n".join(frame(view, choice, width, suited(sys.stdout.encoding, wants_ascii)))
 
 
-def _show(source: Source, choice: Choice, wants_ascii: bool, every_s: float) -> None:
+def _show(source: ViewSource, choice: ViewState, wants_ascii: bool, every_s: float) -> None:
     from holdfast_sidecar.cli.tui.screen import TopApp
 
     first = _first_look(source)
-    watch = Watch(source, every_s, first)
+    watch = SourceWatch(source, every_s, first)
     watch.start()
     TopApp(watch, suited(sys.stdout.encoding, wants_ascii), choice).run(mouse=False)
     watch.stop()
 
 
-def _first_look(source: Source) -> Latest:
+def _first_look(source: ViewSource) -> Latest:
     """Before the screen is taken over, so that what can be mended is said in a line."""
     try:
         return Latest(source.read(), source.name)
-    except Refused as error:
+    except AccessRefused as error:
         raise BadInput(str(error)) from None
     except Away as error:
         return Latest().unanswered(str(error), time.monotonic())

@@ -36,7 +36,7 @@ from holdfast_sidecar.config.loading import Effective, read_seconds
 from holdfast_sidecar.config.paths import expand
 from holdfast_sidecar.config.settings import BadInput
 from holdfast_sidecar.performance import traces
-from holdfast_sidecar.performance.traces import Row
+from holdfast_sidecar.performance.traces import TraceRow
 from holdfast_sidecar.policy import tracing
 from holdfast_sidecar.policy.attached import attached_run
 from holdfast_sidecar.policy.cluster import Cluster, parse_cluster
@@ -132,7 +132,7 @@ def in_order(order: TraceOrder) -> list[TracedRank]:
     return [by_rank[rank] for rank in order.compared if rank in by_rank]
 
 
-def _cells(row: Row) -> list[str]:
+def _cells(row: TraceRow) -> list[str]:
     cells = ["-" if us is None else f"{us / 1e3:.2f}" for us in row.us]
     if len(row.us) > 1:
         cells.append(f"{round(row.difference_us / 1e3, 2) + 0.0:+.2f}")

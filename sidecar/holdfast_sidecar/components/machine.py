@@ -25,7 +25,7 @@ from holdfast_sidecar.components.xid.events import GpuEvents
 from holdfast_sidecar.linux.kmsg import KernelReading
 from holdfast_sidecar.linux.probe_runner import ProbeRunner
 from holdfast_sidecar.records.reports import ProbeHealth
-from holdfast_sidecar.records.steps import Standing
+from holdfast_sidecar.records.steps import RankPlacement
 
 _PCI = re.compile(r"\b([0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])\b")
 
@@ -132,7 +132,7 @@ class MachineReading:
     gpu_events: GpuEvents | None = None
     throttled_s: Mapping[int, float] = field(default_factory=dict)
     """Of the ranks that are under a CPU quota: for how long it kept them from running so far."""
-    layouts: Mapping[int, Standing] = field(default_factory=dict)
+    layouts: Mapping[int, RankPlacement] = field(default_factory=dict)
     """Of the ranks that say where they stand in the job."""
 
 
@@ -158,7 +158,7 @@ class MachineProbes:
     kernel: ProbeRunner[KernelReading] | None = None
     gpu_events: ProbeRunner[GpuEvents] | None = None
     throttling: ProbeRunner[dict[int, float]] | None = None
-    layouts: ProbeRunner[dict[int, Standing]] | None = None
+    layouts: ProbeRunner[dict[int, RankPlacement]] | None = None
     host_parts: Callable[[], tuple[ProbeHealth, ...]] = tuple
     """How the parts of the host with rhythms of their own fare."""
 

@@ -33,7 +33,7 @@ OPTIONS = ("db", "sentinel_auth", *TLS_FILES)
 
 
 @dataclass(frozen=True)
-class Address:
+class ServerAddress:
     """A server's address, taken apart."""
 
     scheme: str
@@ -60,7 +60,7 @@ class Address:
         return self.scheme.endswith("+sentinel")
 
 
-def parse_address(url: str) -> Address:
+def parse_address(url: str) -> ServerAddress:
     """Take a URL apart; BadInput when it is none of the known forms. Messages show no secret."""
     parts = _split(url)
     if parts.scheme not in SCHEMES or parts.netloc.count("[") != parts.netloc.count("]"):
@@ -87,7 +87,7 @@ def parse_address(url: str) -> Address:
             f"no service in {describe(url)}; write redis+sentinel://host:port,host:port/service"
         )
     names_db = not is_unix and not uses_sentinel and path.strip("/")
-    return Address(
+    return ServerAddress(
         scheme=parts.scheme,
         hosts=() if is_unix else _hosts(url, location, uses_sentinel),
         path=path if is_unix else "",

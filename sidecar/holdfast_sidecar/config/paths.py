@@ -66,7 +66,7 @@ JOB_RECORD = "job.json"
 
 
 @dataclass(frozen=True)
-class Places:
+class Paths:
     """The directories of one job on one node."""
 
     shm: Path
@@ -224,9 +224,9 @@ def shm_root(settings: PathSettings) -> Path:
     return Path(settings.shm_dir) / f"holdfast-{os.getuid()}"
 
 
-def places(settings: PathSettings, job: str, node: str) -> Places:
+def places(settings: PathSettings, job: str, node: str) -> Paths:
     """Places of this job and node."""
-    return Places(shm=shm_root(settings) / job / node, state=state_root(settings) / job / node)
+    return Paths(shm=shm_root(settings) / job / node, state=state_root(settings) / job / node)
 
 
 # Where the project's files that are not code lie: examples, dashboards, alerts.
@@ -348,7 +348,7 @@ def remove_node(directory: Path) -> bool:
     return True
 
 
-def make_state(places: Places) -> None:
+def make_state(places: Paths) -> None:
     """Make a node's state directory, and its job's, for this user alone; what is there keeps its
     mode. BadInput where one of them is somebody else's, or others may write into it. What a full
     disk or a quota has no room for is not kept: nobody's ranks are ended for it."""

@@ -335,7 +335,7 @@ two: a send is given up after some 30 s."""
 
 
 @dataclass(frozen=True)
-class Surroundings:
+class ForeignTimeouts:
     """Timeouts of others, seconds. None: does not apply here."""
 
     nccl_s: float = NCCL_S
@@ -350,7 +350,7 @@ class Surroundings:
     """Kubernetes', from SIGTERM to SIGKILL."""
 
 
-def foreign_rungs(settings: Settings, around: Surroundings) -> list[Rung]:
+def foreign_rungs(settings: Settings, around: ForeignTimeouts) -> list[Rung]:
     """Rungs that must be in order wherever they apply."""
     rungs = list(_beside_silence(settings, around)) if settings.stall.act_after_s else []
     if around.slurmd_s is not None:
@@ -366,7 +366,7 @@ def foreign_rungs(settings: Settings, around: Surroundings) -> list[Rung]:
     return rungs + _graces(settings, around)
 
 
-def _beside_silence(settings: Settings, around: Surroundings) -> Iterator[Rung]:
+def _beside_silence(settings: Settings, around: ForeignTimeouts) -> Iterator[Rung]:
     """Where the user set a limit for silence."""
     judged = settings.stall.act_after_s + settings.policy.evidence_timeout_s
     named = "acting on silence (stall.act_after_s + policy.evidence_timeout_s)"
@@ -390,7 +390,7 @@ def torchrun_rung(settings: Settings) -> Rung:
     return _grace(settings, "plain torchrun's grace for its ranks", TORCHRUN_S)
 
 
-def _graces(settings: Settings, around: Surroundings) -> list[Rung]:
+def _graces(settings: Settings, around: ForeignTimeouts) -> list[Rung]:
     graces = (
         ("Slurm's grace (KillWait)", around.kill_wait_s),
         ("Kubernetes' grace (terminationGracePeriodSeconds)", around.pod_s),
@@ -413,7 +413,7 @@ def parse_surroundings(
     slurm: Mapping[str, float],
     group_timeout_s: float | None = None,
     grace_s: float | None = None,
-) -> Surroundings:
+) -> ForeignTimeouts:
     """What this environment says; `slurm`: as `parse_slurm` read it.
 
     group_timeout_s: what the script gives init_process_group, which nothing else tells; grace_s:
@@ -425,7 +425,7 @@ def parse_surroundings(
     retries = _number(environ, "NCCL_IB_RETRY_CNT", LINK_RETRIES)
     in_pod = "KUBERNETES_SERVICE_HOST" in environ
     given = grace_s if grace_s is not None else POD_S
-    return Surroundings(
+    return ForeignTimeouts(
         nccl_s=group_timeout_s or NCCL_S,
         gloo_s=group_timeout_s or GLOO_S,
         monitor_s=monitor_s if monitored else None,

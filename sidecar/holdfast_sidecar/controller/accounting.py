@@ -12,14 +12,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from holdfast_sidecar.performance.goodput.accounting import (
-    Heard,
-    Standing,
+    AccountInput,
+    AccountState,
     completed,
     is_split_at_step,
     next_turn,
     stand,
 )
-from holdfast_sidecar.performance.goodput.splitting import Listening, toll_of
+from holdfast_sidecar.performance.goodput.splitting import StepListener, toll_of
 from holdfast_sidecar.performance.summary import heard
 from holdfast_sidecar.policy.attached import attached_run
 from holdfast_sidecar.policy.cluster import Cluster
@@ -51,7 +51,7 @@ ASLEEP_AFTER_S = UNSEEN_AFTER_US / MICRO
 
 
 @dataclass
-class Watch:
+class AccountWatch:
     """Whether this sidecar saw what went on since the account was turned last.
 
     It did if it was awake all the time, and the attempt is what it was: Redis may have been away,
@@ -84,10 +84,10 @@ class GoodputKeeping:
     """What one sidecar does about the account; `keep` is asked once per exchange while it leads."""
 
     store: Store
-    _watch: Watch = field(default_factory=Watch)
+    _watch: AccountWatch = field(default_factory=AccountWatch)
     _seen: Mapping[str, str] = field(default_factory=dict)
     """The latest account that was ever read, or made, here; one that can't be read is none."""
-    _listening: Listening = field(default_factory=Listening)
+    _listening: StepListener = field(default_factory=StepListener)
     _turned_s: float = float("-inf")
     """When it was turned here, if nobody else has turned it since."""
     _step_split: int = -1
@@ -162,7 +162,7 @@ class GoodputKeeping:
         self._pause_s, self._refused = 0.0, ""
         return fields
 
-    def _is_due(self, account: Account | None, standing: Standing, now_s: float) -> bool:
+    def _is_due(self, account: Account | None, standing: AccountState, now_s: float) -> bool:
         if account is None or standing.is_anew:
             return True
         stood = (account.open, account.stage, account.gpus, account.run, account.attempt)
@@ -178,13 +178,13 @@ class GoodputKeeping:
         cluster: Cluster,
         now_s: float,
         now_unix_s: float,
-    ) -> Heard:
+    ) -> AccountInput:
         """What ranks told of their steps, and the judge of who is slow; while they train only."""
         if account is None or not account.is_training:
-            return Heard(now_unix_s)
+            return AccountInput(now_unix_s)
         nodes = [node for node in cluster.nodes.values() if node.attempt == account.attempt]
         times = self._listening.follow(account.attempt, nodes)
-        return Heard(
+        return AccountInput(
             now_unix_s,
             since_s=now_s - self._turned_s if self._turned_s > float("-inf") else 0.0,
             times=times,

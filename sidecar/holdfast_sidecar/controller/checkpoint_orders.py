@@ -11,7 +11,7 @@ import logging
 from collections.abc import Sequence
 from typing import Protocol
 
-from holdfast_sidecar.checkpoint.writer.client import Unanswered
+from holdfast_sidecar.checkpoint.writer.client import StorageUnanswered
 from holdfast_sidecar.config.settings import CheckpointSettings
 from holdfast_sidecar.controller.fence import Stopwatch
 from holdfast_sidecar.policy import checkpoint_choice, checkpoint_order, preemption
@@ -37,7 +37,7 @@ UNREAD = 8
 """Refusals that are kept for whoever asked and has not looked yet, or never will."""
 
 
-class Storage(Protocol):
+class CheckpointStorage(Protocol):
     """The checkpoint storage as the leader needs it.
 
     Every method but `path` and `prepare` raises Unanswered until storage has answered, and OSError
@@ -78,7 +78,7 @@ class Storage(Protocol):
 class CheckpointOrders:
     """What a leading sidecar does about the order that is under way; at most one is."""
 
-    def __init__(self, store: Store, storage: Storage) -> None:
+    def __init__(self, store: Store, storage: CheckpointStorage) -> None:
         self._store = store
         self._storage = storage
         self._watch = Stopwatch()
@@ -99,7 +99,7 @@ class CheckpointOrders:
         verdict = checkpoint_order.judge(
             order, plan, cluster.nodes, cluster.ranks(plan), still_for_s
         )
-        if isinstance(verdict, checkpoint_order.Pending):
+        if isinstance(verdict, checkpoint_order.SavePending):
             self._lend(lease, cluster, order)
             return
         order = checkpoint_order.as_saved(order, plan, cluster.nodes)
@@ -120,7 +120,7 @@ class CheckpointOrders:
         verdict = checkpoint_order.judge_writing(
             order, cluster.nodes, cluster.unattended, ranks, still_for_s
         )
-        if isinstance(verdict, checkpoint_order.Pending):
+        if isinstance(verdict, checkpoint_order.SavePending):
             self._lend(lease, cluster, order)
         elif isinstance(verdict, checkpoint_order.Complete):
             as_saved = checkpoint_order.plan_of(order, plan)
@@ -200,7 +200,7 @@ class CheckpointOrders:
         entry, plan = self._untidied
         try:
             self._storage.tidy(entry, plan)
-        except Unanswered:
+        except StorageUnanswered:
             return False
         except OSError as error:  # the checkpoint exists all the same
             log.warning("can't tidy up after checkpoint %s: %s", entry.identifier, error)
@@ -248,7 +248,7 @@ class CheckpointOrders:
             return
         try:
             entry = self._storage.finish(order, plan, parts)
-        except Unanswered:
+        except StorageUnanswered:
             self._lend(lease, cluster, order)
             return
         except OSError as error:
@@ -264,7 +264,7 @@ class CheckpointOrders:
         """Void it on storage too, so that nobody seals it later; unless somebody has."""
         try:
             entry = self._storage.settle(order)
-        except Unanswered:
+        except StorageUnanswered:
             return
         except OSError as error:
             log.warning("checkpoint %s: can't be marked as given up: %s", order.identifier, error)
@@ -290,7 +290,9 @@ AGAIN_AFTER_S = 30.0
 class VerdictKeeping:
     """What a leading sidecar does about verdicts; asked once per exchange."""
 
-    def __init__(self, store: Store, settings: CheckpointSettings, storage: Storage) -> None:
+    def __init__(
+        self, store: Store, settings: CheckpointSettings, storage: CheckpointStorage
+    ) -> None:
         self._store = store
         self._settings = settings
         self._storage = storage
@@ -330,7 +332,7 @@ class VerdictKeeping:
         for identifier, reason in list(self._poisoning.items()):
             try:
                 entry = self._storage.give_verdict(identifier, "poisoned", reason)
-            except Unanswered:
+            except StorageUnanswered:
                 continue
             except OSError as error:
                 log.warning("can't note what speaks against checkpoint %s: %s", identifier, error)
@@ -346,7 +348,7 @@ class VerdictKeeping:
                 return
             try:
                 entry = self._storage.give_verdict(identifier, "poisoned", reason)
-            except Unanswered:
+            except StorageUnanswered:
                 continue
             except OSError:
                 self._not_before = now + AGAIN_AFTER_S
@@ -361,7 +363,7 @@ class VerdictKeeping:
         reason = f"the job ran on from it for {after_s:g} s and {after_steps} steps, and was well"
         try:
             written = self._storage.give_verdict(entry.identifier, "good", reason)
-        except Unanswered:
+        except StorageUnanswered:
             return
         except OSError as error:
             log.warning("can't note that checkpoint %s is good: %s", entry.identifier, error)

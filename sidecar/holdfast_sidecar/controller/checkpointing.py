@@ -10,16 +10,16 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from holdfast_sidecar.checkpoint.writer.client import Unanswered
+from holdfast_sidecar.checkpoint.writer.client import StorageUnanswered
 from holdfast_sidecar.config.settings import Settings
-from holdfast_sidecar.controller.checkpoint_orders import CheckpointOrders, Storage
+from holdfast_sidecar.controller.checkpoint_orders import CheckpointOrders, CheckpointStorage
 from holdfast_sidecar.controller.fence import Stopwatch
 from holdfast_sidecar.policy import checkpoint_order, precaution, preemption, replacement
 from holdfast_sidecar.policy.checkpoint_choice import first_that_counts, trusted_below
 from holdfast_sidecar.policy.checkpoint_schedule import work_out
 from holdfast_sidecar.policy.cluster import Cluster
-from holdfast_sidecar.policy.outcome import Circumstances
-from holdfast_sidecar.policy.preemption import Preemption
+from holdfast_sidecar.policy.outcome import DecisionContext
+from holdfast_sidecar.policy.preemption import PreemptionState
 from holdfast_sidecar.policy.running import newcomers
 from holdfast_sidecar.records.checkpoint import CheckpointOrder, CheckpointTally, LedgerEntry
 from holdfast_sidecar.records.codec import encode
@@ -93,7 +93,7 @@ class CheckpointKeeping:
         self,
         store: Store,
         settings: Settings,
-        storage: Storage,
+        storage: CheckpointStorage,
         new_identifier: Callable[[], str],
     ) -> None:
         self._store = store
@@ -119,8 +119,8 @@ class CheckpointKeeping:
         lease: Lease,
         cluster: Cluster,
         plan: Plan,
-        circumstances: Circumstances,
-        leaving: Preemption | None = None,
+        circumstances: DecisionContext,
+        leaving: PreemptionState | None = None,
     ) -> None:
         """Under a running plan: follow the armed order, or arm one."""
         now = circumstances.now
@@ -218,7 +218,7 @@ class CheckpointKeeping:
             self._listing = (occasion, cluster.ledger_texts)
         try:
             existing = {e.identifier: encode(e) for e in self._storage.entries(occasion)}
-        except Unanswered:
+        except StorageUnanswered:
             return
         except OSError as error:
             log.warning("can't rebuild the ledger, storage is away: %s", error)
@@ -238,7 +238,7 @@ class CheckpointKeeping:
         plan: Plan,
         order: CheckpointOrder | None,
         last_step: int,
-        circumstances: Circumstances,
+        circumstances: DecisionContext,
     ) -> bool:
         """Whether the schedule asks for one; `order` is the newest there was."""
         settings, ranks = self._settings.checkpoint, cluster.ranks(plan)
@@ -251,7 +251,7 @@ class CheckpointKeeping:
         return checkpoint_order.is_due(settings, ranks, last_step, since_s, every_s)
 
     def _skip_if_due(
-        self, cluster: Cluster, plan: Plan, order: CheckpointOrder, circumstances: Circumstances
+        self, cluster: Cluster, plan: Plan, order: CheckpointOrder, circumstances: DecisionContext
     ) -> None:
         """Never two writes at once: one that is due meanwhile is skipped, and counted once."""
         ranks = cluster.ranks(plan)
@@ -266,7 +266,9 @@ class CheckpointKeeping:
         written_s = self._watch.elapsed("written", order.identifier, circumstances.now)
         self.slow = self._skipped_for if written_s >= SLOW_S else ""
 
-    def _save_before(self, leaving: Preemption, lease: Lease, cluster: Cluster, plan: Plan) -> None:
+    def _save_before(
+        self, leaving: PreemptionState, lease: Lease, cluster: Cluster, plan: Plan
+    ) -> None:
         """Members must go: save what can be saved before they do."""
         wanted = preemption.wants(cluster, plan)
         if isinstance(wanted, checkpoint_order.Shipment):
@@ -280,7 +282,7 @@ class CheckpointKeeping:
             self._arm(lease, cluster, plan, preemption.ASKED_BY, leaving.left_s)
 
     def _consider(
-        self, lease: Lease, cluster: Cluster, plan: Plan, circumstances: Circumstances
+        self, lease: Lease, cluster: Cluster, plan: Plan, circumstances: DecisionContext
     ) -> None:
         ranks = cluster.ranks(plan)
         requests = cluster.asked_to_save()
@@ -381,7 +383,7 @@ class CheckpointKeeping:
                 continue
             try:
                 entry = self._storage.failed_to_load(candidate.identifier, plan.attempt)
-            except Unanswered:
+            except StorageUnanswered:
                 continue
             except OSError as error:
                 log.warning("can't note that %s did not load: %s", candidate.identifier, error)

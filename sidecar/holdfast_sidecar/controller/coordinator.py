@@ -27,12 +27,12 @@ from holdfast_sidecar.policy.cluster import (
     Beat,
     Cluster,
     Heartbeats,
-    StepTimes,
+    StepBegins,
     beats,
     parse_cluster,
 )
 from holdfast_sidecar.policy.election import (
-    Namesake,
+    DuplicateSidecar,
     NamesakeWatch,
     is_parting,
     is_taken,
@@ -71,13 +71,13 @@ from holdfast_sidecar.store.protocol import (
     RUNNING_TTL_S,
     Bid,
     ExchangeGuard,
-    Heard,
     Lease,
     OwnReport,
     Section,
     Store,
     StoreUnavailable,
     View,
+    WakeUp,
     without_secrets,
 )
 
@@ -118,7 +118,7 @@ class NodeIdentity:
 
 
 @dataclasses.dataclass(frozen=True)
-class Told:
+class ReportedState:
     """What the loop told last."""
 
     state: LocalState
@@ -173,7 +173,7 @@ class Coordinator(threading.Thread):
             counted_s=COUNTED_BEATS * settings.sidecar.heartbeat_s,
             late_after_s=settings.sidecar.node_timeout_s,
         )
-        self._steps = StepTimes(settings.sidecar.tick_s)
+        self._steps = StepBegins(settings.sidecar.tick_s)
         self._round_trips = NoRoundTrips() if round_trips is None else round_trips
         self._watch = Stopwatch()
         self._shared_clock = SharedClock(store.time)
@@ -336,11 +336,15 @@ class Coordinator(threading.Thread):
             self._namesake = holder
             log.warning("%s: standing back", who_watches(other, job, boot))
         judged = other and self._namesakes.judge(other, view.server, *asked)
-        if other is None or judged is Namesake.GONE:
+        if other is None or judged is DuplicateSidecar.GONE:
             log.info("that sidecar is gone: this one speaks for the node")
             self._gone.add(holder)
             self._look_again.set()
-        elif judged is Namesake.STAYS and not is_parting(self._newest.state) and not self.refusal:
+        elif (
+            judged is DuplicateSidecar.STAYS
+            and not is_parting(self._newest.state)
+            and not self.refusal
+        ):
             self.refusal = refusal(other, job, boot)
             self.give_way()
 
@@ -566,7 +570,7 @@ class Coordinator(threading.Thread):
             try:
                 heard = self._store.wait(LISTEN_S)
                 # Reports are for who leads; a follower needs none sooner than its next heartbeat.
-                if Heard.ORDERS in heard or (heard and self._orders.is_leader):
+                if WakeUp.ORDERS in heard or (heard and self._orders.is_leader):
                     self._look_again.set()
             except StoreUnavailable:
                 self._stopping.wait(self._settings.sidecar.heartbeat_s)
@@ -631,8 +635,8 @@ def _gate_news(verdict: GateVerdict | None) -> object:
     return None if verdict is None else (verdict.state, verdict.after)
 
 
-def _with_news(state: LocalState) -> Told:
-    return Told(state, _news(state))
+def _with_news(state: LocalState) -> ReportedState:
+    return ReportedState(state, _news(state))
 
 
 def _news(state: LocalState) -> str:

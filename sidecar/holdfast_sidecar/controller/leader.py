@@ -11,19 +11,26 @@ import secrets
 from collections.abc import Callable, Mapping, Sequence
 
 from holdfast_sidecar.checkpoint.ledger import NothingResumable
-from holdfast_sidecar.checkpoint.writer.client import Unanswered
+from holdfast_sidecar.checkpoint.writer.client import StorageUnanswered
 from holdfast_sidecar.config.settings import Settings
 from holdfast_sidecar.controller.accounting import GoodputKeeping
-from holdfast_sidecar.controller.checkpoint_orders import Storage, VerdictKeeping
+from holdfast_sidecar.controller.checkpoint_orders import CheckpointStorage, VerdictKeeping
 from holdfast_sidecar.controller.checkpointing import CheckpointKeeping
 from holdfast_sidecar.controller.fence import Stopwatch
-from holdfast_sidecar.controller.snapshots import Outlook, PeerKeeping, SnapshotKeeping
+from holdfast_sidecar.controller.snapshots import PeerKeeping, ResumePreview, SnapshotKeeping
 from holdfast_sidecar.performance.stragglers.groups import find_places, read_roles
 from holdfast_sidecar.policy import checkpoint_order, preemption, tracing
 from holdfast_sidecar.policy.attached import attached_run
 from holdfast_sidecar.policy.cluster import UNRESPONSIVE_FACTOR, Cluster
 from holdfast_sidecar.policy.election import MemberSilence, is_deserted, taken_over
-from holdfast_sidecar.policy.outcome import Circumstances, Endurance, Outcome, Spell, Write, applied
+from holdfast_sidecar.policy.outcome import (
+    Decision,
+    DecisionContext,
+    Endurance,
+    SlowSince,
+    Write,
+    applied,
+)
 from holdfast_sidecar.policy.quarantine import RETURN
 from holdfast_sidecar.policy.reconcile import decide
 from holdfast_sidecar.policy.replacement import own_standing, why_they_stay
@@ -95,9 +102,9 @@ class TraceKeeping:
         )
         if isinstance(verdict, tracing.Taken):
             ended = dataclasses.replace(order, state="taken", taken=list(verdict.ranks))
-        elif isinstance(verdict, tracing.Void):
+        elif isinstance(verdict, tracing.TraceVoid):
             ended = dataclasses.replace(order, state="void", reason=verdict.reason)
-        elif isinstance(verdict, tracing.Late):
+        elif isinstance(verdict, tracing.TraceTooLate):
             if request is not None and order.tries < REARMINGS and not request.at_step:
                 self._arm(lease, cluster, plan, request, now, order.tries + 1)
                 return
@@ -147,10 +154,10 @@ class TraceKeeping:
             request, ranks, _roles(cluster, plan), _standing(lease, cluster, plan)
         )
         for answer in (choice, step):
-            if isinstance(answer, tracing.Refused):
+            if isinstance(answer, tracing.TraceRefused):
                 self._refuse(lease, cluster, request, answer.reason)
                 return
-        assert isinstance(choice, tracing.Choice)
+        assert isinstance(choice, tracing.TraceChoice)
         assert isinstance(step, int)
         order = TraceOrder(
             identifier=self._new_identifier(),
@@ -208,7 +215,7 @@ class Leadership:
         self,
         store: Store,
         settings: Settings,
-        storage: Storage,
+        storage: CheckpointStorage,
         new_identifier: Callable[[], str] = lambda: secrets.token_hex(4),
         recall: Callable[[str], Incident | None] = lambda identifier: None,
         recall_requeues: Callable[[], Requeues] = Requeues,
@@ -229,7 +236,7 @@ class Leadership:
         self._peers = PeerKeeping(store, settings, new_identifier)
         self._traces = TraceKeeping(store, settings, new_identifier)
         self._goodput = GoodputKeeping(store)
-        self._outlook = Outlook(storage)
+        self._outlook = ResumePreview(storage)
         self._endurance = Endurance()
         self._member_silence = MemberSilence()
         self._silent_s = 0.0
@@ -285,7 +292,7 @@ class Leadership:
         ended = f"{plan.attempt} {plan.incident}" if plan and plan.state == "ended" else ""
         resumed = f"{ended} {plan.resumed_unix_s}" if plan and ended and not plan.pause else ""
         in_evidence = plan.incident if plan is not None and plan.state == "evidence" else ""
-        circumstances = Circumstances(
+        circumstances = DecisionContext(
             epoch=lease.epoch,
             now=now,
             now_unix_s=now_unix_s,
@@ -318,7 +325,7 @@ class Leadership:
         if outcome.needs_candidates:
             try:
                 found = self._look_for_candidates(lease, cluster, circumstances, outcome)
-            except Unanswered:
+            except StorageUnanswered:
                 self._wait(LOOKING)
                 return ()
             except OSError as error:
@@ -361,7 +368,7 @@ class Leadership:
             self._requeued = lease.epoch, self._recall_requeues()
         return self._requeued[1]
 
-    def _slow_for(self, lease: Lease, cluster: Cluster, now: float) -> Mapping[str, Spell]:
+    def _slow_for(self, lease: Lease, cluster: Cluster, now: float) -> Mapping[str, SlowSince]:
         plan = cluster.plan
         standing = None if plan is None else own_standing(cluster, plan, lease.candidate)
         attempt = -1 if plan is None else plan.attempt
@@ -383,11 +390,11 @@ class Leadership:
         return self._watch.elapsed("preempted", key, now)
 
     def _look_for_candidates(
-        self, lease: Lease, cluster: Cluster, circumstances: Circumstances, outcome: Outcome
-    ) -> Circumstances | None:
+        self, lease: Lease, cluster: Cluster, circumstances: DecisionContext, outcome: Decision
+    ) -> DecisionContext | None:
         """Circumstances with what may be resumed from; None while the newest is written down."""
         if self._checkpoints.settle(lease, cluster):
-            raise Unanswered  # the order has changed: look again
+            raise StorageUnanswered  # the order has changed: look again
         plan = cluster.plan
         resizes = (
             plan is not None and plan.state == "ended" and (plan.world_size != outcome.world_size)
@@ -412,7 +419,7 @@ class Leadership:
                 self._checkpoints.settle(lease, cluster)
                 or self._checkpoints.is_rescuing(lease, cluster, now)
             )
-        except Unanswered:
+        except StorageUnanswered:
             return True
         except OSError as error:
             log.warning("nothing is written down at the end, storage is away: %s", error)
@@ -448,7 +455,7 @@ class Leadership:
                 self._store.order(lease, Section.REQUESTS, name, None, text)
 
     def _keep_checkpoints(
-        self, lease: Lease, cluster: Cluster, circumstances: Circumstances
+        self, lease: Lease, cluster: Cluster, circumstances: DecisionContext
     ) -> None:
         if cluster.plan is not None and cluster.plan.state == "running":
             leaving = preemption_of(cluster, cluster.plan, circumstances)
@@ -469,7 +476,7 @@ class Leadership:
             self._peers.conclude(lease, cluster)
 
 
-def stops_by_failure(outcome: Outcome) -> bool:
+def stops_by_failure(outcome: Decision) -> bool:
     """Whether this would end the job for good, and not because somebody asked for it."""
     plans = [decode(Plan, w.value) for w in outcome.writes if w.section is Section.PLAN and w.value]
     return any(p is not None and p.state == "stopped" and p.exit_code != 0 for p in plans)

@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from holdfast_sidecar.checkpoint.ledger import NothingResumable
-from holdfast_sidecar.checkpoint.writer.client import Unanswered
+from holdfast_sidecar.checkpoint.writer.client import StorageUnanswered
 from holdfast_sidecar.config.settings import Settings
-from holdfast_sidecar.controller.checkpoint_orders import Storage
+from holdfast_sidecar.controller.checkpoint_orders import CheckpointStorage
 from holdfast_sidecar.controller.fence import Stopwatch
 from holdfast_sidecar.policy import checkpoint_order, checkpoint_schedule, replication
 from holdfast_sidecar.policy.checkpoint_schedule import decide_rhythm
@@ -138,7 +138,7 @@ class PeerKeeping:
                 self._write(lease, cluster, done)
         elif isinstance(verdict, replication.Moved):
             self._write(lease, cluster, dataclasses.replace(order, step=verdict.step))
-        elif isinstance(verdict, replication.Void):
+        elif isinstance(verdict, replication.ReplicationVoid):
             void = dataclasses.replace(order, state="void", reason=verdict.reason)
             self._late_orders = self._late_orders + 1 if void.came_too_late else 0
             if not void.came_too_late:
@@ -218,10 +218,10 @@ AGAIN_AFTER_S = 30.0
 """Storage that is away is left alone for so long: nothing depends on this look."""
 
 
-class Outlook:
+class ResumePreview:
     """A list of candidates that holds for as long as the ledger says the same."""
 
-    def __init__(self, storage: Storage) -> None:
+    def __init__(self, storage: CheckpointStorage) -> None:
         self._storage = storage
         self._ledger: tuple[int, Mapping[str, str]] | None = None
         self._looks = 0
@@ -238,7 +238,7 @@ class Outlook:
             return
         try:
             self._found = self._storage.candidates(f"ahead {lease.epoch} {self._looks}")
-        except Unanswered:
+        except StorageUnanswered:
             return
         except (OSError, NothingResumable):
             self._not_before = now + AGAIN_AFTER_S

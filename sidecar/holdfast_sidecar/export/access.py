@@ -27,7 +27,7 @@ T = TypeVar("T")
 Stamp = tuple[tuple[int, int, int], ...]
 
 
-class Followed(Generic[T]):
+class WatchedFile(Generic[T]):
     """Made of these files, and made anew when one of them changes.
 
     Whoever exchanges two files does it one after the other: what does not fit together is told once
@@ -97,7 +97,7 @@ class Certificate:
     """Secures connections. Raises BadInput where the files are not a certificate and its key."""
 
     def __init__(self, certificate: Path, key: Path) -> None:
-        self._kept = Followed([certificate, key], lambda: load(certificate, key))
+        self._kept = WatchedFile([certificate, key], lambda: load(certificate, key))
 
     def context(self) -> ssl.SSLContext:
         """For the next connection."""
@@ -118,11 +118,11 @@ LEAST = 16
 """Characters: shorter ones are guessed. `openssl rand -hex 32` makes 64."""
 
 
-class Token:
+class BearerToken:
     """Who shows it is let in. Raises BadInput where the file holds none."""
 
     def __init__(self, path: Path) -> None:
-        self._kept = Followed([path], lambda: parse_token(path.read_bytes()))
+        self._kept = WatchedFile([path], lambda: parse_token(path.read_bytes()))
 
     def admits(self, authorization: str) -> bool:
         """Whether this Authorization header shows it; how long that takes tells nothing of it."""
@@ -184,7 +184,7 @@ def _plain(name: str) -> str:
 class Protection:
     """Neither token nor certificate: anybody who reaches the address reads along."""
 
-    token: Token | None = None
+    token: BearerToken | None = None
     certificate: Certificate | None = None
     names: Collection[str] | None = None
     """By which it may be asked, other than by address; None: by any."""
@@ -207,7 +207,7 @@ def open_protection(sidecar: SidecarSettings) -> Protection:
     certificate = None
     if sidecar.tls_cert_file:
         certificate = Certificate(Path(sidecar.tls_cert_file), Path(sidecar.tls_key_file))
-    token = Token(Path(sidecar.token_file)) if sidecar.token_file else None
+    token = BearerToken(Path(sidecar.token_file)) if sidecar.token_file else None
     return Protection(token, certificate, None if token else _names(sidecar))
 
 

@@ -15,7 +15,16 @@ from holdfast_sidecar.components.network.metrics import FABRIC, NETWORK
 from holdfast_sidecar.components.xid.checks import XIDS
 from holdfast_sidecar.export.metrics import BLAMES, GROUPS
 from holdfast_sidecar.performance.metrics import EFFICIENCY, GOODPUT, MEMORY, RELIABILITY, SLOWNESS
-from holdfast_sidecar.records.metric import JOB, NODE, RANK, Entry, counter, gauge, of_job, summary
+from holdfast_sidecar.records.metric import (
+    JOB,
+    NODE,
+    RANK,
+    MetricSpec,
+    counter,
+    gauge,
+    of_job,
+    summary,
+)
 
 SIDECAR = (
     gauge(
@@ -334,7 +343,7 @@ PEER_COPIES = (
     ),
 )
 
-CATALOGUE: tuple[Entry, ...] = (
+CATALOGUE: tuple[MetricSpec, ...] = (
     *SIDECAR,
     *COORDINATION,
     *JOB_WIDE,

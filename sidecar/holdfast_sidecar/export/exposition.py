@@ -14,7 +14,7 @@ from prometheus_client.core import (
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
-from holdfast_sidecar.components.gpu.ownership import Ownership
+from holdfast_sidecar.components.gpu.ownership import GpuOwnership
 from holdfast_sidecar.components.health_check.component import draw_gate
 from holdfast_sidecar.components.host.metrics import draw_host
 from holdfast_sidecar.components.machine import MachineReading
@@ -38,8 +38,8 @@ from holdfast_sidecar.export.metrics import (
     draw_transfers,
 )
 from holdfast_sidecar.export.sidecar_metrics import draw_gpus, draw_nvml, draw_sidecar
-from holdfast_sidecar.export.state import Picture
-from holdfast_sidecar.records.metric import Entry, Sample, Told
+from holdfast_sidecar.export.state import TickState
+from holdfast_sidecar.records.metric import Labels, MetricSpec, Sample
 from holdfast_sidecar.store.orders import Orders
 
 # Samples as a page: in Prometheus' text format, or in OpenMetrics for who asks for it.
@@ -71,7 +71,7 @@ class _Page(Collector):
                 yield family(entry, self._by_name[entry.name])
 
 
-def family(entry: Entry, samples: Iterable[Sample]) -> Metric:
+def family(entry: MetricSpec, samples: Iterable[Sample]) -> Metric:
     """Samples of one entry as prometheus_client's family. Labels must be the catalogue's."""
     names = told_labels(entry)
     made = _empty(entry, names)
@@ -85,7 +85,7 @@ def family(entry: Entry, samples: Iterable[Sample]) -> Metric:
     return made
 
 
-def told_labels(entry: Entry) -> tuple[str, ...]:
+def told_labels(entry: MetricSpec) -> tuple[str, ...]:
     """The entry's labels, then those that are told empty."""
     if not entry.leader_only:
         return entry.labels
@@ -93,7 +93,7 @@ def told_labels(entry: Entry) -> tuple[str, ...]:
 
 
 def _empty(
-    entry: Entry, labels: tuple[str, ...]
+    entry: MetricSpec, labels: tuple[str, ...]
 ) -> SummaryMetricFamily | CounterMetricFamily | GaugeMetricFamily:
     # prometheus_client would append a unit to a name that does not end with it.
     base = entry.name.removesuffix("_total")
@@ -108,7 +108,7 @@ def _empty(
 # What is told about the machine: host, network, fabric; GPUs apart.
 
 
-def draw_machine(machine: MachineReading, told: Told) -> Iterator[Sample]:
+def draw_machine(machine: MachineReading, told: Labels) -> Iterator[Sample]:
     """Whatever was read; a probe that fails leaves its part out."""
     if machine.host is not None:
         yield from draw_host(machine.host, told)
@@ -127,10 +127,10 @@ def draw_machine(machine: MachineReading, told: Told) -> Iterator[Sample]:
     yield from draw_xids(machine.xids, machine.gpu, told)
 
 
-def draw(picture: Picture, job: str) -> list[Sample]:
+def draw(picture: TickState, job: str) -> list[Sample]:
     """All samples of this node, and those of the whole job while it leads."""
     picture = without_former_ranks(picture)
-    of_job = Told({"run": job})
+    of_job = Labels({"run": job})
     of_node = of_job.about(node=picture.moment.node)
     samples = [
         *draw_sidecar(picture, of_node),
@@ -151,7 +151,7 @@ def draw(picture: Picture, job: str) -> list[Sample]:
     return samples
 
 
-def while_leading(picture: Picture, newest: Orders, now_s: float) -> Picture:
+def while_leading(picture: TickState, newest: Orders, now_s: float) -> TickState:
     """The picture as it may be told at `now_s` (monotonic), by the orders that came since: without
     leading, where another node may lead by now. Neither a loop that hangs nor a store that does may
     have two sidecars tell of the job."""
@@ -162,7 +162,7 @@ def while_leading(picture: Picture, newest: Orders, now_s: float) -> Picture:
     return replace(picture, orders=replace(orders, is_leader=False))
 
 
-def without_former_ranks(picture: Picture) -> Picture:
+def without_former_ranks(picture: TickState) -> TickState:
     """The picture without ranks of an attempt that a later one has followed.
 
     Their numbers have ranks elsewhere then, or new ones here soon: told on, they would be dead for
@@ -176,6 +176,6 @@ def without_former_ranks(picture: Picture) -> Picture:
     return replace(
         picture,
         ranks=replace(ranks, local={}),
-        gpus=replace(picture.gpus, ownership=Ownership()),
+        gpus=replace(picture.gpus, ownership=GpuOwnership()),
         machine=replace(machine, tcp=tcp),
     )

@@ -22,7 +22,7 @@ from typing import Any, Protocol
 from holdfast_sidecar.config.addresses import parse_listen
 from holdfast_sidecar.config.settings import BadInput
 from holdfast_sidecar.export.access import Protection
-from holdfast_sidecar.export.state import Picture
+from holdfast_sidecar.export.state import TickState
 from holdfast_sidecar.linux.threads import start_needed_thread
 
 logger = logging.getLogger(__name__)
@@ -35,7 +35,7 @@ JSON = "application/json"
 
 
 @dataclass(frozen=True)
-class Request:
+class HttpRequest:
     """Somebody asks. Only GET and HEAD come this far."""
 
     path: str
@@ -53,7 +53,7 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Answer:
+class Response:
     """What is sent back. The server adds the length, and compresses for those who understand it."""
 
     body: bytes
@@ -73,14 +73,14 @@ class Route(Protocol):
     def is_open(self) -> bool:
         """Whether those without the token are answered too; then nothing of the job may be told."""
 
-    def answer(self, request: Request, picture: Picture | None) -> Answer:
+    def answer(self, request: HttpRequest, picture: TickState | None) -> Response:
         """The answer, out of the newest picture; None: there was no tick yet."""
 
 
-class Listener(Protocol):
+class TickListener(Protocol):
     """Hears every picture, once a tick, in the loop's own thread: it must be quick."""
 
-    def hear(self, picture: Picture) -> None:
+    def hear(self, picture: TickState) -> None:
         """One more."""
 
 
@@ -218,7 +218,7 @@ def compress(body: bytes) -> bytes:
 
 EVERYWHERE_6 = "::"
 
-MISDIRECTED = Answer(
+MISDIRECTED = Response(
     b"ask for 127.0.0.1 or localhost, or name this sidecar in sidecar.advertise\n",
     status=HTTPStatus.MISDIRECTED_REQUEST,
 )
@@ -247,7 +247,7 @@ class Server:
         self.port = int(self._listening.server_address[1])
         self._is_started = False
 
-    def start(self, answer: Callable[[Request], Answer]) -> None:
+    def start(self, answer: Callable[[HttpRequest], Response]) -> None:
         """Answer whoever asks, those too that have been waiting since it was bound. Raises BadInput
         where no thread can be started."""
         self._listening.answer = answer
@@ -265,7 +265,7 @@ class _Listening(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = MOST_CALLERS
 
-    answer: Callable[[Request], Answer]
+    answer: Callable[[HttpRequest], Response]
 
     def __init__(self, address: tuple[str, int], protection: Protection) -> None:
         self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
@@ -366,11 +366,11 @@ class _Handler(BaseHTTPRequestHandler):
         accept = self.headers.get("Accept", "")
         is_scrape = SCRAPE in self.headers
         answer = self.server.answer(
-            Request(path, query, accept, is_known, is_scrape, self.client_address[0])
+            HttpRequest(path, query, accept, is_known, is_scrape, self.client_address[0])
         )
         self._send(answer, with_body)
 
-    def _send(self, answer: Answer, with_body: bool) -> None:
+    def _send(self, answer: Response, with_body: bool) -> None:
         body, more = answer.body, dict(answer.headers)
         if len(body) >= LEAST_BYTES:
             more["Vary"] = "Accept-Encoding"

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from holdfast.contract.own_directory import make_closed
-from holdfast_sidecar.config.paths import JOB_RECORD, Places, find
+from holdfast_sidecar.config.paths import JOB_RECORD, Paths, find
 from holdfast_sidecar.performance.summary import in_brief, losses_of, summed
 from holdfast_sidecar.policy.requeue import going_on
 from holdfast_sidecar.records.codec import decode, encode
@@ -101,7 +101,7 @@ class RecordKeeping:
     """Keeps this node's record of the job up to date."""
 
     def __init__(
-        self, places: Places, checkpoint_dir: str, clock: Callable[[], float] = time.monotonic
+        self, places: Paths, checkpoint_dir: str, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._places = places
         self._clock = clock

@@ -11,7 +11,7 @@ from holdfast_sidecar.checkpoint.replication.fetch import PeerCounts
 from holdfast_sidecar.config.settings import PolicySettings
 from holdfast_sidecar.controller.checkpointing import OUTCOMES, TRIGGERS
 from holdfast_sidecar.export.sidecar_metrics import draw_energy
-from holdfast_sidecar.export.state import Picture
+from holdfast_sidecar.export.state import TickState
 from holdfast_sidecar.export.status import attached_plan
 from holdfast_sidecar.incidents.explain import lost_s
 from holdfast_sidecar.performance.metrics import (
@@ -29,7 +29,16 @@ from holdfast_sidecar.policy.replication import copied_step, lag_steps
 from holdfast_sidecar.ranks.observation import UNSPLIT, RankHistory, is_finite, own_s, step_s
 from holdfast_sidecar.ranks.probe import STEPS_OF_PACE
 from holdfast_sidecar.records.checkpoint import CheckpointTally, LedgerEntry
-from holdfast_sidecar.records.metric import NODE, RANK, Entry, Sample, Told, counter, gauge, of_job
+from holdfast_sidecar.records.metric import (
+    NODE,
+    RANK,
+    Labels,
+    MetricSpec,
+    Sample,
+    counter,
+    gauge,
+    of_job,
+)
 from holdfast_sidecar.records.plan import WITHHELD, Incident, Plan
 from holdfast_sidecar.records.reports import RankReport
 from holdfast_sidecar.records.steps import NOWHERE, parse_groups
@@ -40,7 +49,7 @@ from holdfast_sidecar.records.steps import NOWHERE, parse_groups
 
 GROUP = (*RANK, "group")
 
-GROUPS: tuple[Entry, ...] = (
+GROUPS: tuple[MetricSpec, ...] = (
     counter(
         "rank_group_calls_total",
         "",
@@ -68,7 +77,7 @@ GROUPS: tuple[Entry, ...] = (
 # What is told of a rank's process groups: those whose waits are told apart.
 
 
-def draw_groups(history: RankHistory, groups: Sequence[str], told: Told) -> Iterator[Sample]:
+def draw_groups(history: RankHistory, groups: Sequence[str], told: Labels) -> Iterator[Sample]:
     """groups: as the rank's report tells them."""
     words = history.look.words
     for slot, name in enumerate(name_groups(groups)):
@@ -98,13 +107,13 @@ RARE = frozenset({"data", "saving", "evaluating", "compiling", "transfer", UNSPL
 """Many ranks never do one or the other: series, of thousands of ranks, that would be 0 for ever."""
 
 
-def draw_ranks(picture: Picture, told: Told) -> Iterator[Sample]:
+def draw_ranks(picture: TickState, told: Labels) -> Iterator[Sample]:
     """Every rank of the newest attempt on this node."""
     for rank, history in picture.ranks.local.items():
         yield from _draw_rank(history, picture, told.about(rank=str(rank)))
 
 
-def _draw_rank(history: RankHistory, picture: Picture, told: Told) -> Iterator[Sample]:
+def _draw_rank(history: RankHistory, picture: TickState, told: Labels) -> Iterator[Sample]:
     look, words, moment = history.look, history.look.words, picture.moment
     boundary_ns = words[Word.BOUNDARY_NS]
     yield from told("rank_up", not look.has_died)
@@ -153,7 +162,7 @@ def _draw_rank(history: RankHistory, picture: Picture, told: Told) -> Iterator[S
 VERDICTS = ("complete", "good", "poisoned")
 
 
-def draw_checkpoints(picture: Picture, cluster: Cluster, told: Told) -> Iterator[Sample]:
+def draw_checkpoints(picture: TickState, cluster: Cluster, told: Labels) -> Iterator[Sample]:
     """The ledger, the order that is armed, what was counted, and the interval aimed at."""
     yield from _draw_ledger(cluster.ledger, told)
     order = cluster.checkpoint
@@ -169,7 +178,7 @@ def draw_checkpoints(picture: Picture, cluster: Cluster, told: Told) -> Iterator
     yield from told("checkpoint_assumed_mtbf_seconds", schedule.rate.mtbf_s)
 
 
-def _draw_ledger(ledger: Mapping[str, LedgerEntry], told: Told) -> Iterator[Sample]:
+def _draw_ledger(ledger: Mapping[str, LedgerEntry], told: Labels) -> Iterator[Sample]:
     verdicts = Counter(entry.verdict for entry in ledger.values())
     for verdict in (*VERDICTS, *sorted(verdicts.keys() - set(VERDICTS))):
         yield from told("checkpoints", verdicts[verdict], verdict=verdict)
@@ -189,7 +198,7 @@ def _newest(ledger: Mapping[str, LedgerEntry], *verdicts: str) -> LedgerEntry | 
     return max(usable, key=lambda entry: (entry.attempt, entry.epoch, entry.step), default=None)
 
 
-def _draw_tally(tally: CheckpointTally, told: Told) -> Iterator[Sample]:
+def _draw_tally(tally: CheckpointTally, told: Labels) -> Iterator[Sample]:
     triggers = {*TRIGGERS, *(what.partition(" ")[2] for what in tally.ended)}
     for result in OUTCOMES:
         for trigger in sorted(triggers):
@@ -202,7 +211,7 @@ def _draw_tally(tally: CheckpointTally, told: Told) -> Iterator[Sample]:
 # What is told about snapshots: the node's slots, what each rank pays, and the job's rhythm.
 
 
-def draw_snapshots(picture: Picture, told: Told) -> Iterator[Sample]:
+def draw_snapshots(picture: TickState, told: Labels) -> Iterator[Sample]:
     """This node's slots, and its ranks."""
     report = picture.snapshot
     if report is not None:
@@ -218,13 +227,13 @@ def draw_snapshots(picture: Picture, told: Told) -> Iterator[Sample]:
         yield from _draw_rank_saves(history, told.about(rank=str(rank)))
 
 
-def draw_rhythm(picture: Picture, told: Told) -> Iterator[Sample]:
+def draw_rhythm(picture: TickState, told: Labels) -> Iterator[Sample]:
     """How often they are taken, as the leader has it."""
     order = picture.orders.snapshot
     yield from told("snapshot_every_steps", None if order is None else order.every_steps)
 
 
-def _draw_rank_saves(history: RankHistory, told: Told) -> Iterator[Sample]:
+def _draw_rank_saves(history: RankHistory, told: Labels) -> Iterator[Sample]:
     """Nothing of a rank that never asked for a slot: its script has no state to take."""
     words = history.look.words
     taken = words[Word.SNAPSHOTS_TAKEN]
@@ -243,7 +252,7 @@ def _draw_rank_saves(history: RankHistory, told: Told) -> Iterator[Sample]:
 # Copies of snapshots on other nodes: how far behind they are, and what this node did for them.
 
 
-def draw_lag(picture: Picture, told: Told) -> Iterator[Sample]:
+def draw_lag(picture: TickState, told: Labels) -> Iterator[Sample]:
     """What the loss of a node would cost the job now."""
     if picture.orders.view is None:
         return
@@ -259,7 +268,7 @@ def draw_lag(picture: Picture, told: Told) -> Iterator[Sample]:
     yield from told("peer_lag_seconds", lag * pace_s)
 
 
-def draw_transfers(counts: PeerCounts, told: Told) -> Iterator[Sample]:
+def draw_transfers(counts: PeerCounts, told: Labels) -> Iterator[Sample]:
     """What this node's sidecar sent and received."""
     yield from told("peer_copies_total", counts.copies)
     yield from told("peer_received_bytes_total", counts.received_bytes)
@@ -297,7 +306,7 @@ BLAMES = (
 
 
 def draw_blames(
-    cluster: Cluster, policy: PolicySettings, now_unix_s: float, told: Told
+    cluster: Cluster, policy: PolicySettings, now_unix_s: float, told: Labels
 ) -> Iterator[Sample]:
     """A score for every node that there is, and for whoever was blamed and is gone."""
     lemons = find_lemons(cluster.incidents.values(), policy, now_unix_s)
@@ -321,7 +330,7 @@ CAUSES = ("crash", "hang", "stall", "data_stall", "node_lost", "gpu", "link", "h
 """Counted from 0; other causes appear with their first incident."""
 
 
-def draw_job(picture: Picture, told: Told) -> Iterator[Sample]:
+def draw_job(picture: TickState, told: Labels) -> Iterator[Sample]:
     """Plan, nodes, incidents and checkpoints."""
     if picture.orders.view is None:
         return
@@ -342,7 +351,7 @@ def draw_job(picture: Picture, told: Told) -> Iterator[Sample]:
     yield from draw_checkpoints(picture, cluster, told)
 
 
-def _draw_plan(cluster: Cluster, plan: Plan, told: Told) -> Iterator[Sample]:
+def _draw_plan(cluster: Cluster, plan: Plan, told: Labels) -> Iterator[Sample]:
     yield from told("job_attempt", plan.attempt)
     for state in STATES:
         yield from told("job_state", plan.state == state, state=state)
@@ -369,7 +378,7 @@ def token_joules(ranks: Iterable[RankReport]) -> float | None:
     return sum(powers) / pace if pace > 0 and len(powers) == len(alive) else None
 
 
-def _draw_incidents(incidents: list[Incident], told: Told) -> Iterator[Sample]:
+def _draw_incidents(incidents: list[Incident], told: Labels) -> Iterator[Sample]:
     # One that was acted on later counts as both: a counter never falls.
     withheld = count(incidents, "withheld")
     for why in sorted(WITHHELD):

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from holdfast_sidecar.export.catalogue import CATALOGUE
-from holdfast_sidecar.records.metric import Entry
+from holdfast_sidecar.records.metric import MetricSpec
 
 AGGREGATIONS = frozenset(
     {
@@ -260,7 +260,7 @@ OF_GAUGES = frozenset({"delta", "idelta", "deriv", "predict_linear", "holt_winte
 
 
 @dataclass(frozen=True)
-class Trouble:
+class ExpressionError:
     """Where an expression does not fit the catalogue."""
 
     kind: str
@@ -281,33 +281,33 @@ def troubles(
     *,
     recorded: Collection[str] = (),
     others: Collection[str] = OF_PROMETHEUS,
-) -> list[Trouble]:
+) -> list[ExpressionError]:
     """What does not fit, in the order in which it stands there; empty: all does.
 
     recorded: names that rules record; others: further series that are known to be there.
     """
     taken = take_apart(expression)
-    found: list[Trouble] = []
+    found: list[ExpressionError] = []
     for selector in taken.selectors:
         if selector.name in BY_NAME:
             found += _judge(selector, BY_NAME[selector.name])
         elif selector.name not in recorded and selector.name not in others:
             words = f"{selector.name} is not in the catalogue"
-            found.append(Trouble("unknown", selector.name, words))
+            found.append(ExpressionError("unknown", selector.name, words))
     for labels in taken.lists:
         found += _judge_list(labels, taken.new_labels)
     return list(dict.fromkeys(found))
 
 
-def known_labels(entry: Entry) -> frozenset[str]:
+def known_labels(entry: MetricSpec) -> frozenset[str]:
     """Labels that its series have on the server, those of the target with them."""
     of_target: frozenset[str] = frozenset() if entry.leader_only else OF_A_TARGET
     return EVERYWHERE | of_target | {*entry.labels}
 
 
-def _by_name() -> Mapping[str, Entry]:
+def _by_name() -> Mapping[str, MetricSpec]:
     """Entries by the names that their series have: a summary's are two."""
-    known: dict[str, Entry] = {}
+    known: dict[str, MetricSpec] = {}
     for entry in CATALOGUE:
         ends = ("_count", "_sum") if entry.kind == "summary" else ("",)
         known.update({entry.name + end: entry for end in ends})
@@ -317,17 +317,19 @@ def _by_name() -> Mapping[str, Entry]:
 BY_NAME = _by_name()
 
 
-def _judge(selector: Selector, entry: Entry) -> Iterator[Trouble]:
+def _judge(selector: Selector, entry: MetricSpec) -> Iterator[ExpressionError]:
     name = selector.name
     for label in selector.labels:
         if label not in known_labels(entry):
-            yield Trouble("label", name, f"{name} has no label {label}")
+            yield ExpressionError("label", name, f"{name} has no label {label}")
     nearest = selector.inside[0] if selector.inside else ""
     if entry.kind == "gauge" and nearest in OF_COUNTERS:
-        yield Trouble("rate_of_gauge", name, f"{name} is a gauge: {nearest}() is for counters")
+        yield ExpressionError(
+            "rate_of_gauge", name, f"{name} is a gauge: {nearest}() is for counters"
+        )
     if entry.kind != "gauge" and not _is_counted(selector):
         words = f"{name} is a counter: take its rate() or increase(), it begins again at times"
-        yield Trouble("bare_counter", name, words)
+        yield ExpressionError("bare_counter", name, words)
 
 
 def _is_counted(selector: Selector) -> bool:
@@ -335,7 +337,7 @@ def _is_counted(selector: Selector) -> bool:
     return bool(around & (COUNTING | WHETHER)) and not around & OF_GAUGES
 
 
-def _judge_list(labels: LabelList, new: Collection[str]) -> Iterator[Trouble]:
+def _judge_list(labels: LabelList, new: Collection[str]) -> Iterator[ExpressionError]:
     """A label that none of these series has does nothing, which is never what was meant."""
     entries = [BY_NAME.get(selector.name) for selector in labels.about]
     if not entries or None in entries:
@@ -345,4 +347,4 @@ def _judge_list(labels: LabelList, new: Collection[str]) -> Iterator[Trouble]:
         if label not in known and label not in new and labels.word != "without":
             name = labels.about[0].name
             words = f"{labels.word} ({label}): none of these series has such a label"
-            yield Trouble("label", name, words)
+            yield ExpressionError("label", name, words)

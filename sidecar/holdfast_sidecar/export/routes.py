@@ -15,8 +15,15 @@ from typing import Any
 from holdfast.contract.own_directory import make_closed
 from holdfast_sidecar.config.addresses import stays_within
 from holdfast_sidecar.export.exposition import draw, expose, while_leading, without_former_ranks
-from holdfast_sidecar.export.http_server import JSON, Answer, Listener, Request, Route, Server
-from holdfast_sidecar.export.state import Picture
+from holdfast_sidecar.export.http_server import (
+    JSON,
+    HttpRequest,
+    Response,
+    Route,
+    Server,
+    TickListener,
+)
+from holdfast_sidecar.export.state import TickState
 from holdfast_sidecar.records.plan import TERMINAL
 from holdfast_sidecar.records.reports import NodeReport
 from holdfast_sidecar.store.orders import Orders
@@ -38,15 +45,15 @@ class HealthRoute:
     is_open: bool = True
     clock: Callable[[], float] = time.monotonic
 
-    def answer(self, request: Request, picture: Picture | None) -> Answer:
+    def answer(self, request: HttpRequest, picture: TickState | None) -> Response:
         """200 when it is well, else 503."""
         told = health(picture, self.clock())
         status = HTTPStatus.OK if told["ok"] else HTTPStatus.SERVICE_UNAVAILABLE
         shown = told if request.is_known else {"ok": told["ok"]}
-        return Answer(json.dumps(shown).encode(), JSON, status)
+        return Response(json.dumps(shown).encode(), JSON, status)
 
 
-def health(picture: Picture | None, now_s: float) -> dict[str, Any]:
+def health(picture: TickState | None, now_s: float) -> dict[str, Any]:
     """What there is to say of this sidecar. `now_s` is monotonic, as the picture's moment is."""
     if picture is None:
         return {"ok": False, "why": "no tick yet"}
@@ -71,14 +78,14 @@ class Exporter:
     """The loop's teller: hands pictures on; answers are made when somebody asks."""
 
     routes: Sequence[Route]
-    listeners: Sequence[Listener] = ()
+    listeners: Sequence[TickListener] = ()
     server: Server | None = None
     orders: Callable[[], Orders] | None = None
     """What coordination agreed on since the newest picture, once there is coordination."""
     clock: Callable[[], float] = time.monotonic
-    _picture: Picture | None = None
+    _picture: TickState | None = None
 
-    def tell(self, picture: Picture) -> None:
+    def tell(self, picture: TickState) -> None:
         """Take the newest picture (one assignment; a scrape in progress keeps the one it has)."""
         self._picture = picture
         for listener in self.listeners:
@@ -94,24 +101,24 @@ class Exporter:
         if self.server is not None:
             self.server.close()
 
-    def answer(self, request: Request) -> Answer:
+    def answer(self, request: HttpRequest) -> Response:
         """What the path's route says; 401 to those who need the token, 404 where there is none."""
         route = next((one for one in self.routes if one.path == request.path), None)
         if not request.is_known and (route is None or not route.is_open):
             return REFUSED
         if route is None:
             known = ", ".join(one.path for one in self.routes)
-            return Answer(f"here are {known}\n".encode(), status=HTTPStatus.NOT_FOUND)
+            return Response(f"here are {known}\n".encode(), status=HTTPStatus.NOT_FOUND)
         return route.answer(request, self._current())
 
-    def _current(self) -> Picture | None:
+    def _current(self) -> TickState | None:
         picture = self._picture
         if picture is None or self.orders is None:
             return picture
         return while_leading(picture, self.orders(), self.clock())
 
 
-REFUSED = Answer(
+REFUSED = Response(
     b"a token is needed: Authorization: Bearer ...\n",
     status=HTTPStatus.UNAUTHORIZED,
     headers={"WWW-Authenticate": 'Bearer realm="holdfast"'},
@@ -140,7 +147,7 @@ class LastWords:
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
     """Two may come at the same moment."""
 
-    def told(self, picture: Picture | None, now_s: float, caller: str) -> None:
+    def told(self, picture: TickState | None, now_s: float, caller: str) -> None:
         """This picture was just told to a Prometheus. caller: its address."""
         with self._lock:
             if picture is not None and tells_the_end(picture):
@@ -162,7 +169,7 @@ def _is_expected(scraped_s: float, now_s: float) -> bool:
     return now_s - scraped_s < EXPECTED_S
 
 
-def tells_the_end(picture: Picture) -> bool:
+def tells_the_end(picture: TickState) -> bool:
     """Whether the run is over, and this sidecar is the one that tells of it; or it tells that its
     launcher was told to end."""
     plan = picture.orders.plan
@@ -180,13 +187,13 @@ class MetricsRoute:
     last_words: LastWords = field(default_factory=LastWords)
     clock: Callable[[], float] = time.monotonic
 
-    def answer(self, request: Request, picture: Picture | None) -> Answer:
+    def answer(self, request: HttpRequest, picture: TickState | None) -> Response:
         """An empty page before the first tick: there is nothing to tell, and nothing is wrong."""
         samples = [] if picture is None else draw(picture, self.job)
         body, content_type = expose(samples, request.accept)
         if request.is_scrape:
             self.last_words.told(picture, self.clock(), request.caller)
-        return Answer(body, content_type)
+        return Response(body, content_type)
 
 
 # Which sidecars of the job Prometheus is to scrape: those there are, and for an hour those there
@@ -356,7 +363,7 @@ def parse_targets(text: str, now_unix_s: float) -> dict[str, Target]:
 #
 # Any sidecar of a job knows all of them, so that one address leads Prometheus to every node.
 
-UNKNOWN = Answer(
+UNKNOWN = Response(
     b"no reading of the store yet\n",
     status=HTTPStatus.SERVICE_UNAVAILABLE,
 )
@@ -376,7 +383,7 @@ class DiscoveryRoute:
     _missed: frozenset[str] = frozenset()
     """Nodes of which it was said that they can't be listed."""
 
-    def hear(self, picture: Picture) -> None:
+    def hear(self, picture: TickState) -> None:
         """Take in a new reading of the store, where this picture has one."""
         orders = picture.orders
         if not orders.store_up or orders.nodes is None:
@@ -388,13 +395,13 @@ class DiscoveryRoute:
         self.targets.read(orders.nodes, picture.moment.now_s)
         self.file.keep(self.targets.by_node, picture.moment.now_unix_s)
 
-    def answer(self, request: Request, picture: Picture | None) -> Answer:
+    def answer(self, request: HttpRequest, picture: TickState | None) -> Response:
         """The list, also while Redis is away; an error while nothing is known."""
         if not self.targets.is_known:
             return UNKNOWN
         self._say_who_is_left_out(self.targets.left_out)
         listed = self.targets.listed().items()
-        return Answer(json.dumps(as_discovered(listed, self.job)).encode(), JSON)
+        return Response(json.dumps(as_discovered(listed, self.job)).encode(), JSON)
 
     def _say_who_is_left_out(self, nodes: frozenset[str]) -> None:
         """Once for each, and only to those who have a Prometheus: it asks."""

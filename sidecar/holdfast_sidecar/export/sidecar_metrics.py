@@ -12,7 +12,7 @@ from pathlib import Path
 
 from holdfast_sidecar import __version__
 from holdfast_sidecar.components.gpu.metrics import REASONS, SHOWN, labelled
-from holdfast_sidecar.components.gpu.ownership import Ownership
+from holdfast_sidecar.components.gpu.ownership import GpuOwnership
 from holdfast_sidecar.components.gpu.readings import (
     Gpu,
     GpuReading,
@@ -22,9 +22,9 @@ from holdfast_sidecar.components.gpu.readings import (
 )
 from holdfast_sidecar.components.machine import MachineReading
 from holdfast_sidecar.components.xid.events import GpuEvents
-from holdfast_sidecar.export.state import Picture
+from holdfast_sidecar.export.state import TickState
 from holdfast_sidecar.records.findings import Kind, Moment
-from holdfast_sidecar.records.metric import Sample, Told
+from holdfast_sidecar.records.metric import Labels, Sample
 from holdfast_sidecar.records.reports import RankEnergy
 
 # Which commit this installation was made from, where that is known: pip notes it for what it
@@ -72,7 +72,7 @@ ACTIONS = (
 )
 
 
-def draw_sidecar(picture: Picture, told: Told) -> Iterator[Sample]:
+def draw_sidecar(picture: TickState, told: Labels) -> Iterator[Sample]:
     """Its own cost and health, the store and the leader, probes, actions and findings."""
     cost, orders = picture.cost, picture.orders
     about = {"version": __version__, "revision": read_revision(), "mode": picture.mode}
@@ -114,7 +114,7 @@ def _unanswered(machine: MachineReading) -> set[str]:
     return silent
 
 
-def _draw_findings(picture: Picture, told: Told) -> Iterator[Sample]:
+def _draw_findings(picture: TickState, told: Labels) -> Iterator[Sample]:
     standing = Counter(finding.kind for finding in picture.findings)
     acting = {finding.kind for finding in picture.findings if finding.acts}
     for kind, count in standing.items():
@@ -135,7 +135,7 @@ def read_resident_bytes(status: Path = Path("/proc/self/status")) -> int | None:
 # What is told about how NVIDIA's driver answers.
 
 
-def draw_nvml(machine: MachineReading, moment: Moment, told: Told) -> Iterator[Sample]:
+def draw_nvml(machine: MachineReading, moment: Moment, told: Labels) -> Iterator[Sample]:
     """Nothing where there is no driver."""
     if machine.gpu is not None and (machine.gpu.is_present or machine.gpu.silence is not None):
         yield from _draw_readings(machine.gpu, moment, told)
@@ -143,14 +143,14 @@ def draw_nvml(machine: MachineReading, moment: Moment, told: Told) -> Iterator[S
         yield from _draw_events(machine.gpu_events, moment, told)
 
 
-def _draw_readings(reading: GpuReading, moment: Moment, told: Told) -> Iterator[Sample]:
+def _draw_readings(reading: GpuReading, moment: Moment, told: Labels) -> Iterator[Sample]:
     is_stale = reading.stale_since_s is not None
     yield from told("gpu_readings_stale", is_stale)
     yield from told("gpu_reading_duration_seconds", None if is_stale else reading.took_s)
     yield from _draw_child("poll", reading.silence, reading.stuck, moment, told)
 
 
-def _draw_events(events: GpuEvents, moment: Moment, told: Told) -> Iterator[Sample]:
+def _draw_events(events: GpuEvents, moment: Moment, told: Labels) -> Iterator[Sample]:
     yield from told("gpu_events_watched", events.listening_to)
     for event, count in sorted(events.counts.items()):
         yield from told("gpu_events_total", count, event=event)
@@ -159,7 +159,7 @@ def _draw_events(events: GpuEvents, moment: Moment, told: Told) -> Iterator[Samp
 
 
 def _draw_child(
-    child: str, silence: NvmlSilence | None, stuck: int, moment: Moment, told: Told
+    child: str, silence: NvmlSilence | None, stuck: int, moment: Moment, told: Labels
 ) -> Iterator[Sample]:
     yield from told("nvml_stuck_children", stuck, child=child)
     if silence is not None:
@@ -173,7 +173,7 @@ SET = {True: "on", False: "off", None: ""}
 """How a mode is set; empty: the driver does not say."""
 
 
-def draw_gpus(picture: Picture, told: Told) -> Iterator[Sample]:
+def draw_gpus(picture: TickState, told: Labels) -> Iterator[Sample]:
     """Every GPU, and how many there are. Stale values are not told: who they are is."""
     reading = picture.machine.gpu
     if reading is None:
@@ -207,7 +207,7 @@ def draw_gpus(picture: Picture, told: Told) -> Iterator[Sample]:
             yield from _draw_values(gpu, about)
 
 
-def _draw_ranks(gpu: Gpu, ownership: Ownership, told: Told) -> Iterator[Sample]:
+def _draw_ranks(gpu: Gpu, ownership: GpuOwnership, told: Labels) -> Iterator[Sample]:
     for tie in ownership.of_gpu(gpu.uuid):
         yield from told(
             "gpu_rank_info",
@@ -218,7 +218,7 @@ def _draw_ranks(gpu: Gpu, ownership: Ownership, told: Told) -> Iterator[Sample]:
         )
 
 
-def _draw_values(gpu: Gpu, told: Told) -> Iterator[Sample]:
+def _draw_values(gpu: Gpu, told: Labels) -> Iterator[Sample]:
     for shown in SHOWN:
         value = gpu.values.get(shown.signal)
         if value is not None:
@@ -229,7 +229,7 @@ def _draw_values(gpu: Gpu, told: Told) -> Iterator[Sample]:
             yield from told("gpu_throttled", bool(int(bits) & bit), reason=reason)
 
 
-def draw_energy(energy: RankEnergy, tokens: int, told: Told) -> Iterator[Sample]:
+def draw_energy(energy: RankEnergy, tokens: int, told: Labels) -> Iterator[Sample]:
     """One rank's."""
     yield from told("rank_energy_joules_total", energy.joules)
     yield from told("rank_power_watts", energy.power_w)

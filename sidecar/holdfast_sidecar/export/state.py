@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from holdfast_sidecar.checkpoint.replication.fetch import PeerCounts
-from holdfast_sidecar.components.gpu.history import GpuView
+from holdfast_sidecar.components.gpu.history import GpuSummary
 from holdfast_sidecar.components.health_check.checks import Fitness
 from holdfast_sidecar.components.machine import MachineReading
 from holdfast_sidecar.config.settings import CheckpointSettings, CostSettings, PolicySettings
@@ -19,7 +19,7 @@ from holdfast_sidecar.store.orders import Orders
 
 
 @dataclass(frozen=True)
-class Cost:
+class LoopCounters:
     """The loop's own counters since it started; they don't need Redis."""
 
     ticks: int = 0
@@ -28,22 +28,22 @@ class Cost:
     failed_ticks: int = 0
     found: Mapping[Kind, int] = field(default_factory=dict)
 
-    def after_tick(self, took_s: float) -> Cost:
+    def after_tick(self, took_s: float) -> LoopCounters:
         """One more tick."""
         return dataclasses.replace(self, ticks=self.ticks + 1, tick_s=self.tick_s + took_s)
 
-    def after_failure(self) -> Cost:
+    def after_failure(self) -> LoopCounters:
         """One more tick that failed."""
         return dataclasses.replace(self, failed_ticks=self.failed_ticks + 1)
 
-    def after_finding(self, kind: Kind) -> Cost:
+    def after_finding(self, kind: Kind) -> LoopCounters:
         """One more finding of this kind."""
         found = {**self.found, kind: self.found.get(kind, 0) + 1}
         return dataclasses.replace(self, found=found)
 
 
 @dataclass(frozen=True)
-class Picture:
+class TickState:
     """The node at one tick."""
 
     moment: Moment
@@ -53,7 +53,7 @@ class Picture:
     machine: MachineReading
     probes: tuple[ProbeHealth, ...]
     launcher_alive: bool
-    cost: Cost
+    cost: LoopCounters
     launcher_pid: int = 0
     """0 when no launcher is watched."""
     is_told_to_end: bool = False
@@ -72,5 +72,5 @@ class Picture:
     """What the health gate's checks came to."""
     peers: PeerCounts = field(default_factory=PeerCounts)
     """Copies of snapshots on other nodes: what was sent and received."""
-    gpus: GpuView = field(default_factory=GpuView)
+    gpus: GpuSummary = field(default_factory=GpuSummary)
     """Whose GPUs they are, and what they spend."""

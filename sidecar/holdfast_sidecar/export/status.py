@@ -28,7 +28,7 @@ from holdfast_sidecar.records.plan import (
     HookRun,
     Incident,
     Member,
-    Pause,
+    PauseWindow,
     Plan,
     Quarantine,
 )
@@ -107,7 +107,7 @@ class SnapshotStanding:
 
 
 @dataclass(frozen=True)
-class Standing:
+class JobStatus:
     """A job. `trouble` says in one line each why it is not healthy."""
 
     job: str
@@ -133,7 +133,7 @@ class Standing:
     trouble: list[str]
     snapshots: SnapshotStanding | None = None
     """None while nobody takes any: no state was registered, or it is too early."""
-    pause: Pause | None = None
+    pause: PauseWindow | None = None
     """Nothing is done about faults until it is over."""
     outside: list[Quarantine] = field(default_factory=list)
     hooks: list[HookRun] = field(default_factory=list)
@@ -199,7 +199,7 @@ def has_ended(before: View, after: View) -> bool:
     return _is_over(_plan(after)) and not _begins_anew(before, after)
 
 
-def judge(job: str, before: View, after: View) -> Standing:
+def judge(job: str, before: View, after: View) -> JobStatus:
     """How the job stands at the later of two readings, a few heartbeats apart."""
     plan = _plan(after)
     if _begins_anew(before, after):
@@ -219,7 +219,7 @@ def judge(job: str, before: View, after: View) -> Standing:
         for one in findings
         if not _may_pass(one, slow) and not is_doubt(one, _silent_s(one, reports))
     ]
-    return Standing(
+    return JobStatus(
         job=job,
         state=_state(plan, waiting),
         attempt=plan.attempt if plan else None,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-from holdfast_sidecar.incidents.explain import WITHOUT, Story
+from holdfast_sidecar.incidents.explain import WITHOUT, IncidentStory
 from holdfast_sidecar.policy.blame import LEFT, OF_A_MISMATCH
 from holdfast_sidecar.policy.checkpoint_choice import ABOUT_NUMBERS
 from holdfast_sidecar.policy.hardware import NO_MACHINE, OF_HARDWARE, SPARED
@@ -203,7 +203,7 @@ _GUESSES = {
 """What tells more."""
 
 
-def advise(story: Story) -> list[str]:
+def advise(story: IncidentStory) -> list[str]:
     """What a person should do now, most urgent first; empty when there is nothing to do."""
     return list(_advice(story))
 
@@ -240,7 +240,7 @@ _SPARED = (
 )
 
 
-def _of_hardware(story: Story) -> Iterator[str]:
+def _of_hardware(story: IncidentStory) -> Iterator[str]:
     """What mends it, and how the node comes back where the job went on without it."""
     if not story.remedy and any(SPARED in reason for reason in story.reasons):
         yield _SPARED.format(node=story.culprit_node)
@@ -251,7 +251,7 @@ def _of_hardware(story: Story) -> Iterator[str]:
         yield f"node {story.culprit_node} is outside meanwhile: {back}"
 
 
-def _blames(story: Story) -> bool:
+def _blames(story: IncidentStory) -> bool:
     """Whether it would help to end one rank."""
     of_others = ABOUT_NUMBERS | OF_HARDWARE | {STRAGGLER}
     return bool(story.culprit_ranks) and story.cause not in of_others
@@ -263,7 +263,7 @@ def _of_cause(cause: str, reasons: str) -> Iterator[str]:
         yield _GOOD_ONES
 
 
-def _advice(story: Story) -> Iterator[str]:
+def _advice(story: IncidentStory) -> Iterator[str]:
     if story.decided == "stop" and story.cause not in ("preempted", "stop"):
         yield _STOPPED
     elif story.decided == LEFT_ALONE and story.cause == "nonfinite":

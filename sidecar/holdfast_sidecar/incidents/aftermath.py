@@ -20,13 +20,13 @@ from typing import Any
 
 from holdfast.contract.own_directory import make_closed
 from holdfast_sidecar.components.machine import MachineReading
-from holdfast_sidecar.config.paths import Places
+from holdfast_sidecar.config.paths import Paths
 from holdfast_sidecar.config.redaction import Redaction
 from holdfast_sidecar.config.settings import Settings
 from holdfast_sidecar.incidents.first_error import (
     OWN,
+    LogSource,
     Sign,
-    Source,
     confidence,
     find_errors,
     order,
@@ -113,12 +113,12 @@ ReadKernelLines = Callable[[float], list[str]]
 
 
 @dataclass(frozen=True)
-class Scene:
+class IncidentContext:
     """What is known of an incident when its attempt has ended; plain data, taken in one tick."""
 
     plan: Plan
     node: str
-    places: Places
+    places: Paths
     settings: Settings
     facts: Mapping[int, RankFacts]
     """rank of this node -> with what it was started."""
@@ -158,7 +158,7 @@ class _Room:
 
 
 def keep_aftermath(
-    scene: Scene, read_kernel_lines: ReadKernelLines, now_unix_s: float, now_s: float
+    scene: IncidentContext, read_kernel_lines: ReadKernelLines, now_unix_s: float, now_s: float
 ) -> bool:
     """Write all of it; False when it was there already. Raises OSError. `now_s`: CLOCK_MONOTONIC,
     which the kernel's log counts by, too."""
@@ -185,7 +185,7 @@ def keep_aftermath(
     return True
 
 
-def _decision(scene: Scene) -> dict[str, Any]:
+def _decision(scene: IncidentContext) -> dict[str, Any]:
     """Every node's report and the leader's word, as they were."""
     return {
         "plan": dataclasses.asdict(scene.plan),
@@ -211,7 +211,7 @@ def _software() -> dict[str, Any]:
     return {"python": sys.version, "packages": dict(sorted(names))}
 
 
-def _keep_logs(scene: Scene, room: _Room, now_unix_s: float) -> Iterator[Sign]:
+def _keep_logs(scene: IncidentContext, room: _Room, now_unix_s: float) -> Iterator[Sign]:
     """The ends of logs; answers what of this attempt's lines says who failed."""
     most_bytes = scene.settings.evidence.log_tail_bytes
     for name, output, source in _outputs(scene.facts, scene.local_ranks):
@@ -233,7 +233,7 @@ def _keep_logs(scene: Scene, room: _Room, now_unix_s: float) -> Iterator[Sign]:
 
 def _outputs(
     facts: Mapping[int, RankFacts], local_ranks: Mapping[int, int]
-) -> Iterator[tuple[str, Output, Source]]:
+) -> Iterator[tuple[str, Output, LogSource]]:
     """Every file that ranks print into, once: name in the bundle, where it is, whose it is."""
     users: dict[tuple[int, int], list[tuple[int, str, Output]]] = {}
     for rank, one in sorted(facts.items()):
@@ -247,14 +247,14 @@ def _outputs(
             yield (
                 f"output-{number}.log",
                 dataclasses.replace(output, begins=begins),
-                Source(ranks=local_ranks),
+                LogSource(ranks=local_ranks),
             )
         else:
             name = "output" if len(shared) > 1 else stream
-            yield f"rank-{rank}-{name}.log", output, Source(rank)
+            yield f"rank-{rank}-{name}.log", output, LogSource(rank)
 
 
-def with_exits(scene: Scene, agents: Mapping[str, str]) -> Scene:
+def with_exits(scene: IncidentContext, agents: Mapping[str, str]) -> IncidentContext:
     """The scene with what launchers have told since of how the attempt's ranks ended."""
     told = {
         name: text
@@ -267,7 +267,7 @@ def with_exits(scene: Scene, agents: Mapping[str, str]) -> Scene:
     return dataclasses.replace(scene, records={**scene.records, "agents": known})
 
 
-def _signs_of_exits(scene: Scene) -> Iterator[Sign]:
+def _signs_of_exits(scene: IncidentContext) -> Iterator[Sign]:
     """How every node's ranks ended: as their launchers told, else as their sidecars saw it."""
     exits = [
         (agent.node, exit_)
@@ -292,7 +292,7 @@ def _signs_of_exits(scene: Scene) -> Iterator[Sign]:
         )
 
 
-def _signs_of_words(scene: Scene) -> Iterator[Sign]:
+def _signs_of_words(scene: IncidentContext) -> Iterator[Sign]:
     for rank, words in sorted(scene.last_words.items()):
         yield sign_of_words(rank, scene.node, words, "last words")
 

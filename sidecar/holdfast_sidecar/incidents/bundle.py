@@ -15,12 +15,12 @@ from pathlib import Path
 from holdfast.contract import page
 from holdfast_sidecar import __version__
 from holdfast_sidecar.components.machine import MachineReading
-from holdfast_sidecar.config.paths import NAME, Places
+from holdfast_sidecar.config.paths import NAME, Paths
 from holdfast_sidecar.config.settings import Settings
 from holdfast_sidecar.incidents.aftermath import (
     DONE,
+    IncidentContext,
     ReadKernelLines,
-    Scene,
     archive_of,
     keep_aftermath,
     pack,
@@ -84,12 +84,12 @@ class BundleKeeping:
     """One incident at a time, the newest; others wait in line."""
 
     node: str
-    places: Places
+    places: Paths
     settings: Settings
     evidence: EvidenceKeeping
     runner: ActionRunner
     read_kernel_lines: ReadKernelLines = read_kernel_lines
-    _scene: Scene | None = None
+    _scene: IncidentContext | None = None
     _packed: dict[str, str] = field(default_factory=dict)
     _ahead: set[str] = field(default_factory=set)
     """Names of jobs that wait, run, or are done."""
@@ -131,7 +131,7 @@ class BundleKeeping:
 
     def _look(
         self, plan: Plan, view: View, machine: MachineReading, held: Iterable[RankPage]
-    ) -> Scene:
+    ) -> IncidentContext:
         ranks = [one for one in held if one.identity.attempt == plan.attempt]
         before = self._scene
         if not ranks and before is not None and before.plan.incident == plan.incident:
@@ -139,7 +139,7 @@ class BundleKeeping:
         else:
             local_ranks = {one.identity.local_rank: one.identity.rank for one in ranks}
             last_words = {one.identity.rank: _last_words(one) for one in ranks}
-        return Scene(
+        return IncidentContext(
             plan=plan,
             node=self.node,
             places=self.places,
@@ -152,7 +152,7 @@ class BundleKeeping:
             redaction=self.evidence.redaction,
         )
 
-    def _close(self, scene: Scene) -> None:
+    def _close(self, scene: IncidentContext) -> None:
         self._scene = None
 
         def keep() -> bool:

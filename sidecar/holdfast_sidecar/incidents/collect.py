@@ -22,11 +22,11 @@ from typing import Any
 
 from holdfast.contract import page
 from holdfast.contract.own_directory import make_closed
-from holdfast_sidecar.config.paths import TAKES_NOTHING, Places
+from holdfast_sidecar.config.paths import TAKES_NOTHING, Paths
 from holdfast_sidecar.config.redaction import Redaction
 from holdfast_sidecar.config.settings import EvidenceSettings
 from holdfast_sidecar.incidents.rank_facts import (
-    Kept,
+    EvidenceRecord,
     RankFacts,
     RankFactsMemory,
     is_kept,
@@ -44,8 +44,8 @@ from holdfast_sidecar.ranks.stack_dumps import main_thread, place
 from holdfast_sidecar.ranks.stacks import (
     SPY_S,
     STOPPED,
-    Asked,
-    Suspect,
+    PendingDump,
+    SuspectProcess,
     ask_for_stacks,
     await_stacks,
     choose_suspects,
@@ -78,7 +78,7 @@ AskRing = Callable[[RankPage, float], bytes]
 
 
 @dataclass(frozen=True)
-class Request:
+class EvidenceRequest:
     """Whose evidence goes where. `stacks` is where this attempt's ranks dump their stacks."""
 
     incident: str
@@ -97,7 +97,7 @@ class Request:
     """How long it may look for native frames of culprits that have answered; 0: it does not."""
 
 
-def keep_evidence(request: Request, answer_s: float = ANSWER_S) -> bool:
+def keep_evidence(request: EvidenceRequest, answer_s: float = ANSWER_S) -> bool:
     """Keep the evidence of one incident; False when it was there already."""
     if is_kept(request.destination):
         return False
@@ -112,7 +112,7 @@ def keep_evidence(request: Request, answer_s: float = ANSWER_S) -> bool:
     spied = _spy(request, views, told)
     write_kept(
         request.destination,
-        Kept(
+        EvidenceRecord(
             incident=request.incident,
             ranks=[held.identity.rank for held in request.pages],
             stacks_answered=sorted(one.file.name for one in answered),
@@ -140,7 +140,7 @@ def _why_no_ring(held: RankPage) -> str:
     return "did not answer"
 
 
-def _keep_rank(request: Request, held: RankPage) -> dict[str, Any]:
+def _keep_rank(request: EvidenceRequest, held: RankPage) -> dict[str, Any]:
     """Its page and what there is to say of it; answers the kernel's views."""
     content = clean_page(held.read(), request.redaction)
     base = request.destination / f"rank-{held.identity.rank}"
@@ -187,7 +187,7 @@ def _describe_record(record: page.Record) -> dict[str, Any]:
     }
 
 
-def _keep_answers(request: Request, answered: Iterable[Asked]) -> dict[int, str]:
+def _keep_answers(request: EvidenceRequest, answered: Iterable[PendingDump]) -> dict[int, str]:
     """rank -> the stacks that it wrote."""
     told = {}
     for one in answered:
@@ -200,7 +200,7 @@ def _keep_answers(request: Request, answered: Iterable[Asked]) -> dict[int, str]
 class _Rings:
     """The ranks' flight recorders, asked all at once while other things are kept."""
 
-    def __init__(self, request: Request, answer_s: float) -> None:
+    def __init__(self, request: EvidenceRequest, answer_s: float) -> None:
         self._request = request
         self._pool = ThreadPoolExecutor(RANKS_AT_ONCE, thread_name_prefix="ring")
         self._asked: dict[int, Future[bytes]] = {}
@@ -236,7 +236,7 @@ class _Rings:
 
 
 def _spy(
-    request: Request, views: Mapping[int, Mapping[str, Any]], told: Mapping[int, str]
+    request: EvidenceRequest, views: Mapping[int, Mapping[str, Any]], told: Mapping[int, str]
 ) -> dict[int, str]:
     """Stacks that had to be read from outside, by rank; of children by their pid, less than 0."""
     suspects = choose_suspects(
@@ -325,7 +325,7 @@ def keep_outside_evidence(
     places = {rank: place(main_thread(text)) for rank, text in stacks.items()}
     write_kept(
         destination,
-        Kept(
+        EvidenceRecord(
             incident=incident,
             ranks=[look.who.rank for look in alive],
             stacks_answered=[],
@@ -355,7 +355,9 @@ def _read_facts(alive: Sequence[OutsideLook], proc: Path, limit_s: float) -> dic
 def _read_stacks(alive: Sequence[OutsideLook], scratch: Path) -> dict[int, str]:
     spy_path = find_spy()
     suspects = [
-        Suspect(look.who.rank, look.who.pid, is_stopped=look.state == "T", has_answered=False)
+        SuspectProcess(
+            look.who.rank, look.who.pid, is_stopped=look.state == "T", has_answered=False
+        )
         for look in alive
     ]
     return spy(spy_path, suspects, scratch) if spy_path else {}
@@ -378,7 +380,7 @@ PAUSES_S = (0.0, 1.0, 5.0, 30.0)
 """Between the tries to keep one incident's evidence, each of which asks all ranks for their stacks.
 After the last one it is left."""
 
-Keep = Callable[[Request, float], bool]
+Keep = Callable[[EvidenceRequest, float], bool]
 
 
 def ask_rings(held: RankPage, deadline_s: float) -> bytes:
@@ -442,7 +444,7 @@ class EvidenceTries:
 class EvidenceKeeping:
     """One incident's evidence at a time. `kept` is the newest that is on disk."""
 
-    places: Places
+    places: Paths
     runner: ActionRunner
     ask_ring: AskRing | None = ask_rings
     settings: EvidenceSettings = field(default_factory=EvidenceSettings)
@@ -478,15 +480,15 @@ class EvidenceKeeping:
         if self._thread is not None:
             self._thread.join(WAIT_S)
 
-    def _run(self, request: Request, answer_s: float) -> None:
+    def _run(self, request: EvidenceRequest, answer_s: float) -> None:
         keep = partial(self.tries.run, request.incident, partial(self.keep_now, request, answer_s))
         if self.runner.run("keep_evidence", keep):
             logger.info("kept evidence of incident %s in %s", request.incident, request.destination)
         if is_kept(request.destination):
             self.kept = KeptEvidence(request.incident, read_places(request.destination))
 
-    def _request(self, plan: Plan, held: Iterable[RankPage]) -> Request:
-        return Request(
+    def _request(self, plan: Plan, held: Iterable[RankPage]) -> EvidenceRequest:
+        return EvidenceRequest(
             incident=plan.incident,
             pages=tuple(one for one in held if one.identity.attempt == plan.attempt),
             stacks=self.places.evidence(plan.attempt),

@@ -27,7 +27,7 @@ class Chapter:
 
 
 @dataclass(frozen=True)
-class Story:
+class IncidentStory:
     """An incident, told. Costs are None as long as they are not known."""
 
     identifier: str
@@ -76,11 +76,11 @@ def lost_s(incident: Incident) -> float | None:
     return recovered - _start(incident) if recovered else None
 
 
-def tell(incident: Incident) -> Story:
+def tell(incident: Incident) -> IncidentStory:
     """The story of this incident as far as it has gone."""
     recovered = bool(incident.recovered_unix_s)
     start = _start(incident)
-    return Story(
+    return IncidentStory(
         identifier=incident.identifier,
         attempt=incident.attempt,
         cause=incident.cause,
@@ -317,12 +317,12 @@ _PLACE = re.compile(r"\bin \S+ \([^()]+:\d+\)")
 _RANK = re.compile(r"^rank \d+: ")
 
 
-def sum_up(story: Story) -> str:
+def sum_up(story: IncidentStory) -> str:
     """The verdict, in one sentence."""
     return f"{_accusation(story)}; {_consequence(story)}."
 
 
-def _accusation(story: Story) -> str:
+def _accusation(story: IncidentStory) -> str:
     if story.cause in _NOBODYS:
         return _NOBODYS[story.cause]
     did = f" {_DID[story.cause]}" if story.cause in _DID else f": {story.cause}"
@@ -335,7 +335,7 @@ def _accusation(story: Story) -> str:
     return f"{_subject(story)}{did}{told} ({story.confidence:.0%} sure)"
 
 
-def _subject(story: Story) -> str:
+def _subject(story: IncidentStory) -> str:
     ranks = [] if story.cause in OF_NODES and story.culprit_node else story.culprit_ranks
     if not ranks and not story.culprit_node:
         return "The job" if story.cause in ABOUT_NUMBERS else "Somebody unknown"
@@ -353,7 +353,7 @@ def _telling(reasons: list[str]) -> str:
     return _RANK.sub("", by_worth[0]).partition("\n")[0] if by_worth else ""
 
 
-def _consequence(story: Story) -> str:
+def _consequence(story: IncidentStory) -> str:
     cost = _cost(story)
     if story.decided == "stop":
         why = story.stopped_for.partition("\n")[0]
@@ -373,12 +373,12 @@ def _consequence(story: Story) -> str:
     return f"done: {story.decided}" if story.decided else UNDECIDED
 
 
-def _cost(story: Story) -> str:
+def _cost(story: IncidentStory) -> str:
     """Time in words; empty as long as it is not known."""
     return "" if story.lost_s is None else f"{max(story.lost_s, 0.0):.1f} s"
 
 
-def _done_again(story: Story) -> str:
+def _done_again(story: IncidentStory) -> str:
     if story.lost_steps is None:
         return ""
     return f", {story.lost_steps} step{'s' * (story.lost_steps != 1)} done again"

@@ -72,7 +72,7 @@ class LogError:
 
 
 @dataclass(frozen=True)
-class Source:
+class LogSource:
     """Whose text it is. `rank` -1: several print into it, and only prefixes tell."""
 
     rank: int = -1
@@ -80,7 +80,7 @@ class Source:
     """Of the node: local rank -> rank."""
 
 
-def find_errors(text: str, source: Source, now_unix_s: float) -> list[LogError]:
+def find_errors(text: str, source: LogSource, now_unix_s: float) -> list[LogError]:
     """The first errors of each rank in this text, in the order in which they stand."""
     kept: dict[int, int] = {}
     found = []
@@ -96,7 +96,7 @@ def find_errors(text: str, source: Source, now_unix_s: float) -> list[LogError]:
     return found
 
 
-def _whose(line: str, source: Source) -> tuple[int, str]:
+def _whose(line: str, source: LogSource) -> tuple[int, str]:
     """The rank that printed this line, and the line without prefixes."""
     rank = source.rank
     while (prefix := _PREFIX.match(line)) is not None:

@@ -147,7 +147,7 @@ INDEX = "kept.json"
 
 
 @dataclass(frozen=True)
-class Kept:
+class EvidenceRecord:
     """What was kept of one incident on this node, and how long that took."""
 
     incident: str
@@ -171,7 +171,7 @@ def is_kept(destination: Path) -> bool:
     return (destination / INDEX).exists()
 
 
-def write_kept(destination: Path, kept: Kept) -> None:
+def write_kept(destination: Path, kept: EvidenceRecord) -> None:
     """Say that it is on disk."""
     write_file(destination / INDEX, json.dumps(asdict(kept), indent=1).encode())
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from holdfast.contract.own_directory import make_closed
 from holdfast.contract.owned import owned_file
 from holdfast.contract.removing import rmtree, unlink
-from holdfast_sidecar.config.paths import NAME, Places, find
+from holdfast_sidecar.config.paths import NAME, Paths, find
 from holdfast_sidecar.config.settings import EvidenceSettings
 from holdfast_sidecar.incidents.aftermath import archive_of
 from holdfast_sidecar.records.codec import decode, encode
@@ -41,7 +41,7 @@ class Remains:
 
 
 def remove_old_remains(
-    places: Places,
+    places: Paths,
     settings: EvidenceSettings,
     detected_unix_s: Callable[[Path], float],
     was_only_seen: Callable[[Path], bool],
@@ -105,10 +105,10 @@ def _directories(root: Path) -> list[Path]:
 RECORD = "incident.json"
 
 
-class Chronicle:
+class IncidentStore:
     """Keeps each incident's newest record beside its evidence, and of old ones neither."""
 
-    def __init__(self, places: Places, settings: EvidenceSettings | None = None) -> None:
+    def __init__(self, places: Paths, settings: EvidenceSettings | None = None) -> None:
         self._places = places
         self._settings = settings or EvidenceSettings()
         self._kept: dict[str, str] = {}

@@ -28,7 +28,7 @@ from holdfast_sidecar.launcher.arguments import GRACE_S, supported
 from holdfast_sidecar.launcher.console import CheckpointNews, PauseNews, SlownessNews
 from holdfast_sidecar.launcher.join import announce, assign_workers, context_for
 from holdfast_sidecar.launcher.ownership import make_if_possible
-from holdfast_sidecar.launcher.plan_state import ExitBarrier, Standing, while_running
+from holdfast_sidecar.launcher.plan_state import AttemptState, ExitBarrier, while_running
 from holdfast_sidecar.launcher.rank_process import (
     LocalRanks,
     RankContext,
@@ -52,7 +52,7 @@ from holdfast_sidecar.launcher.rank_state import (
     said_finished,
 )
 from holdfast_sidecar.launcher.rendezvous import HoldfastRendezvous, JobStopped
-from holdfast_sidecar.launcher.shutdown import Preempted, Preemption, at_once, end_ranks
+from holdfast_sidecar.launcher.shutdown import Preempted, PreemptionNotice, at_once, end_ranks
 from holdfast_sidecar.launcher.standby import LOOK_EVERY_S, Backing, Spare, Standby
 from holdfast_sidecar.policy.checkpoint_choice import NAME as SNAPSHOT
 from holdfast_sidecar.records.plan import Plan
@@ -76,7 +76,7 @@ class HoldfastAgent(LocalElasticAgent):  # type: ignore[misc]
         spec: Any,
         rendezvous: HoldfastRendezvous,
         context: RankContext,
-        preemption: Preemption,
+        preemption: PreemptionNotice,
         standby: Standby | None = None,
         **stock: Any,
     ) -> None:
@@ -209,14 +209,14 @@ class HoldfastAgent(LocalElasticAgent):  # type: ignore[misc]
             if self._course.is_over and self._course.has_failed:
                 self._rendezvous_handler.leave_if_unled(self._barrier)
             standing = self._standing()
-            if standing is Standing.DONE:
+            if standing is AttemptState.DONE:
                 return self._success()
-            if standing is Standing.STOPPED:
+            if standing is AttemptState.STOPPED:
                 plan = self._rendezvous_handler.watch.plan
                 assert plan is not None
                 self._shutdown()
                 raise self._failed(plan)
-            if standing is Standing.END:
+            if standing is AttemptState.END:
                 return None
             if self._backing is not None and not self._course.ends:
                 self._backing.look(time.monotonic())
@@ -283,7 +283,7 @@ class HoldfastAgent(LocalElasticAgent):  # type: ignore[misc]
             if (words := found[local]) is not None and has_flag(words, flag)
         ]
 
-    def _standing(self) -> Standing:
+    def _standing(self) -> AttemptState:
         handler = self._rendezvous_handler
         plan = handler.watch.plan
         standing = while_running(plan, self._course.attempt, handler.fence)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from holdfast_sidecar.records.checkpoint import CheckpointOrder
 from holdfast_sidecar.records.formatting import brief, who
-from holdfast_sidecar.records.plan import Pause, Plan
+from holdfast_sidecar.records.plan import PauseWindow, Plan
 from holdfast_sidecar.records.steps import Slowness, SlowStanding
 
 
@@ -44,7 +44,7 @@ class CheckpointNews:
 class PauseNews:
     """Tells each pause once, and once that there is none any more."""
 
-    _told: Pause | None = None
+    _told: PauseWindow | None = None
 
     def line(self, plan: Plan | None) -> str:
         """What there is to say of the newest plan; mostly nothing."""

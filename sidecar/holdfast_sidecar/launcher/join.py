@@ -22,7 +22,7 @@ from holdfast_sidecar.config.settings import BadInput, PolicySettings, Settings
 from holdfast_sidecar.launcher.arguments import read_left_s, started_again
 from holdfast_sidecar.launcher.attempt_store import own_address, read_machine
 from holdfast_sidecar.launcher.ownership import (
-    Ownership,
+    NodeOwnership,
     describe_command,
     launch_command,
     launch_of,
@@ -107,7 +107,7 @@ class Entrance:
         finally:
             store.close()
 
-    def make_rendezvous(self, owned: Ownership) -> HoldfastRendezvous:
+    def make_rendezvous(self, owned: NodeOwnership) -> HoldfastRendezvous:
         """The handler of the node that this launcher owns."""
         redis, heartbeat_s = self.settings.redis, self.settings.sidecar.heartbeat_s
         stores = [
@@ -128,7 +128,7 @@ class Entrance:
             self.script, self.arguments, {node, address, socket.gethostname(), socket.getfqdn()}
         )
 
-    def _first_report(self, owned: Ownership) -> AgentReport:
+    def _first_report(self, owned: NodeOwnership) -> AgentReport:
         address = own_address(self.local_address, self.settings.redis.url)
         return AgentReport(
             node=owned.node,

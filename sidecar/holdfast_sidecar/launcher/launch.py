@@ -46,7 +46,7 @@ from holdfast_sidecar.launcher.rendezvous import (
     NotFormedAgain,
     Unled,
 )
-from holdfast_sidecar.launcher.shutdown import Preempted, Preemption, handle, heeded, ignore
+from holdfast_sidecar.launcher.shutdown import Preempted, PreemptionNotice, handle, heeded, ignore
 from holdfast_sidecar.launcher.sidecar_process import (
     JobServer,
     SidecarProcess,
@@ -63,10 +63,10 @@ TORCH_SIGNALS = "TORCHELASTIC_SIGNALS_TO_HANDLE"
 
 
 @dataclass(frozen=True)
-class Site:
+class LaunchSite:
     """This node of the job, ready to run ranks."""
 
-    owned: ownership.Ownership
+    owned: ownership.NodeOwnership
     server: JobServer
     launch: Launch
     entrance: Entrance
@@ -144,7 +144,7 @@ def launch(arguments: Arguments, at_exit: contextlib.ExitStack) -> None:
         ends.callback(_tidy, server.close, owned.places)
         settings = dataclasses.replace(effective.settings, redis=server.settings)
         entrance = make_entrance(settings, job, arguments, nodes, made.config, timeouts)
-        site = Site(owned, server, made, entrance)
+        site = LaunchSite(owned, server, made, entrance)
         if needs_server:
             entrance.check_shared()
         if redis_url and not (arguments.job or arguments.torch.rdzv_id != "none"):
@@ -241,7 +241,9 @@ def remark_on_checkpoints(settings: CheckpointSettings, job: str) -> None:
 
 
 @contextlib.contextmanager
-def sidecar(site: Site, effective: Effective, observes: bool) -> Iterator[SidecarProcess | None]:
+def sidecar(
+    site: LaunchSite, effective: Effective, observes: bool
+) -> Iterator[SidecarProcess | None]:
     """A sidecar for this node: one that is there already, else one of our own."""
     if has_own_sidecar(site.owned.places):
         logger.info("a sidecar for node %s runs already: it is used", site.owned.node)
@@ -260,7 +262,7 @@ def sidecar(site: Site, effective: Effective, observes: bool) -> Iterator[Sideca
             process.stop()
 
 
-def sidecar_arguments(site: Site, effective: Effective, observes: bool) -> list[str]:
+def sidecar_arguments(site: LaunchSite, effective: Effective, observes: bool) -> list[str]:
     """The sidecar's command line; where secrets lie may be on it, secrets may not."""
     origins = dict(effective.origins)
     settings = site.settings
@@ -276,7 +278,7 @@ def sidecar_arguments(site: Site, effective: Effective, observes: bool) -> list[
     return [*who, *loading.arguments(told)]
 
 
-def run_agent(site: Site, arguments: Arguments, beside: SidecarProcess | None) -> None:
+def run_agent(site: LaunchSite, arguments: Arguments, beside: SidecarProcess | None) -> None:
     """Run torch's agent: ours on the leader's plan, or torch's on torch's rendezvous."""
     # Where torch starts ranks it handles these, and four of its own where none are named here.
     os.environ[TORCH_SIGNALS] = arguments.torch.signals_to_handle
@@ -313,9 +315,9 @@ def run_agent(site: Site, arguments: Arguments, beside: SidecarProcess | None) -
             standby.close()
 
 
-def make_preemption(site: Site, rendezvous: HoldfastRendezvous) -> Preemption:
+def make_preemption(site: LaunchSite, rendezvous: HoldfastRendezvous) -> PreemptionNotice:
     """What is done when a scheduler wants this node back; the agent is woken by it."""
-    return Preemption(site.settings.policy.preemption_grace_s, rendezvous.watch.wake)
+    return PreemptionNotice(site.settings.policy.preemption_grace_s, rendezvous.watch.wake)
 
 
 def follow(agent: LocalElasticAgent, rendezvous: object, made: Launch) -> None:
@@ -387,7 +389,7 @@ def make_entrance(
     )
 
 
-def make_rendezvous(site: Site, arguments: Arguments) -> HoldfastRendezvous:
+def make_rendezvous(site: LaunchSite, arguments: Arguments) -> HoldfastRendezvous:
     """Our rendezvous handler for this node; nothing is started yet."""
     given = arguments.torch
     rendezvous = site.entrance.make_rendezvous(site.owned)

@@ -28,7 +28,7 @@ from holdfast.contract.snapshot_file import COPIES_DIRECTORY, OWN_DIRECTORY
 from holdfast_sidecar.config.paths import (
     LONGEST_NAME,
     NAME,
-    Places,
+    Paths,
     make_state,
     open_shm,
     places,
@@ -163,11 +163,11 @@ MOST_NODES = 1000
 
 
 @dataclass(frozen=True)
-class Ownership:
+class NodeOwnership:
     """A node of a job, owned by this process until `release`."""
 
     node: str
-    places: Places
+    places: Paths
     lock_fd: int
     incarnation: str
     """A name for this start of a launcher, which lies in the lock."""
@@ -180,7 +180,7 @@ class Ownership:
         os.close(self.lock_fd)
 
 
-def own_node(settings: PathSettings, job: str, name: str | None) -> Ownership:
+def own_node(settings: PathSettings, job: str, name: str | None) -> NodeOwnership:
     """Own the node called `name`, or the first free one named after this host."""
     for node in [name] if name else host_names():
         where = places(settings, job, node)
@@ -190,7 +190,7 @@ def own_node(settings: PathSettings, job: str, name: str | None) -> Ownership:
             before, incarnation = _read_incarnation(lock_fd), new_incarnation()
             os.truncate(lock_fd, 0)
             os.pwrite(lock_fd, incarnation.encode(), 0)
-            return Ownership(node, where, lock_fd, incarnation, before)
+            return NodeOwnership(node, where, lock_fd, incarnation, before)
     raise BadInput(
         f"a launcher of job {job!r} runs on node {name or socket.gethostname()!r} of this machine "
         "already: choose another --job or --node, or end that one first"
@@ -356,7 +356,7 @@ def _try_lock(handle: int, glances: int = 1) -> bool:
     return False
 
 
-def _lock(where: Places) -> int | None:
+def _lock(where: Paths) -> int | None:
     """Lock the node's directory; None when somebody holds it."""
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
     while True:

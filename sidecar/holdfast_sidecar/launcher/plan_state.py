@@ -24,7 +24,7 @@ from holdfast_sidecar.records.reports import AgentReport, GateVerdict
 LIVE = ("running", "evidence")
 
 
-class Standing(Enum):
+class AttemptState(Enum):
     """What an agent has to do now."""
 
     WAIT = "wait"  # nothing new: keep waiting, or keep running
@@ -39,7 +39,7 @@ EXIT_BARRIER_S = 300.0
 
 
 @dataclass(frozen=True)
-class Fence:
+class PlanFence:
     """The attempt and leader epoch of the newest plan that was obeyed."""
 
     attempt: int = -1
@@ -62,27 +62,29 @@ def known_end(plan: Plan | None, incarnation: str) -> int:
     return plan.attempt
 
 
-def while_joining(plan: Plan | None, incarnation: str, known: int, fence: Fence) -> Standing:
+def while_joining(
+    plan: Plan | None, incarnation: str, known: int, fence: PlanFence
+) -> AttemptState:
     """Standing of an agent without ranks. `known`: newest attempt whose end it knows of."""
     if plan is None or fence.refuses(plan):
-        return Standing.WAIT
+        return AttemptState.WAIT
     is_member = seat(plan, incarnation) is not None
     if plan.state in TERMINAL and (is_member or plan.attempt > known):
-        return Standing(plan.state)
+        return AttemptState(plan.state)
     if plan.state == "running" and is_member and plan.attempt > known:
-        return Standing.RUN
-    return Standing.WAIT
+        return AttemptState.RUN
+    return AttemptState.WAIT
 
 
-def while_running(plan: Plan | None, attempt: int, fence: Fence) -> Standing:
+def while_running(plan: Plan | None, attempt: int, fence: PlanFence) -> AttemptState:
     """Standing of an agent whose ranks run, or ran, `attempt`."""
     if plan is None or fence.refuses(plan):
-        return Standing.WAIT
+        return AttemptState.WAIT
     if plan.state in TERMINAL:
-        return Standing(plan.state)
+        return AttemptState(plan.state)
     if plan.attempt > attempt or plan.state == "ended":
-        return Standing.END
-    return Standing.WAIT
+        return AttemptState.END
+    return AttemptState.WAIT
 
 
 class ExitBarrier:

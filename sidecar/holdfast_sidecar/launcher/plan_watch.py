@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 from holdfast_sidecar.linux.threads import start_needed_thread
 from holdfast_sidecar.performance.summary import heard
-from holdfast_sidecar.policy.election import Namesake, watch_launcher
+from holdfast_sidecar.policy.election import DuplicateSidecar, watch_launcher
 from holdfast_sidecar.records.checkpoint import CheckpointOrder
 from holdfast_sidecar.records.codec import decode, encode, incarnation_in
 from holdfast_sidecar.records.plan import Plan
@@ -331,10 +331,10 @@ class Reporter:
         """Whether the launcher may be replaced whose report this is, as the store had it when it
         was asked then."""
         other = decode(AgentReport, held)
-        known = Namesake.GONE
+        known = DuplicateSidecar.GONE
         if other is not None:
             known = self._namesake_watch.judge(other, asked_at, time.monotonic())
-        if known is Namesake.GONE:
+        if known is DuplicateSidecar.GONE:
             self._replaced.add(incarnation_in(held) or "")
-        self.has_namesake |= known is Namesake.STAYS
-        return known is Namesake.GONE
+        self.has_namesake |= known is DuplicateSidecar.STAYS
+        return known is DuplicateSidecar.GONE

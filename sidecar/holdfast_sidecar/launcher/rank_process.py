@@ -27,7 +27,7 @@ from torch.distributed.run import run_script_path
 from holdfast.contract import environment as names
 from holdfast.contract.identity import read_status
 from holdfast.rank import attachment
-from holdfast_sidecar.config.paths import Places
+from holdfast_sidecar.config.paths import Paths
 from holdfast_sidecar.config.settings import BadInput, CheckpointSettings, SnapshotSettings
 from holdfast_sidecar.launcher.rank_state import read_exit_code
 from holdfast_sidecar.launcher.shutdown import end_holding, end_ranks
@@ -46,7 +46,7 @@ class Command:
     local_rank: int
 
 
-class Process(Protocol):
+class RankProcess(Protocol):
     """The part of subprocess.Popen by which torch and the agent handle a rank."""
 
     pid: int
@@ -62,10 +62,10 @@ class Process(Protocol):
         """Signal the process."""
 
 
-Start = Callable[[Command], Process]
+Start = Callable[[Command], RankProcess]
 
 
-def start_cold(command: Command) -> Process:
+def start_cold(command: Command) -> RankProcess:
     """Start a new process. Must be called by a thread that lives as long as the launcher:
     the parent-death signal follows the thread that forked.
     """
@@ -109,7 +109,7 @@ def ranks_started_by(
     handlers: list[SubprocessHandler] = []
 
     class Handler(SubprocessHandler):  # type: ignore[misc]
-        def _popen(self, args: tuple[str, ...], env: dict[str, str]) -> Process:
+        def _popen(self, args: tuple[str, ...], env: dict[str, str]) -> RankProcess:
             command = Command(
                 args, environment(env), self._stdout, self._stderr, self.local_rank_id
             )
@@ -145,7 +145,7 @@ class RankContext:
     node: str
     attempt: int
     epoch: int
-    places: Places
+    places: Paths
     hooks_path: str
     """Directory whose sitecustomize attaches the hooks."""
     checkpoint_dir: str = ""

@@ -25,9 +25,9 @@ from holdfast_sidecar.launcher.attempt_store import advertised
 from holdfast_sidecar.launcher.ownership import unlike_commands
 from holdfast_sidecar.launcher.plan_state import (
     LIVE,
+    AttemptState,
     ExitBarrier,
-    Fence,
-    Standing,
+    PlanFence,
     all_live,
     known_end,
     may_leave_unused,
@@ -122,7 +122,7 @@ class HoldfastRendezvous(RendezvousHandler):  # type: ignore[misc]
     release: Callable[[], None] = lambda: None
     beside: Callable[[Plan], None] = lambda plan: None
     completed: Callable[[Assignment], dict[str, int]] = lambda assignment: {}
-    fence: Fence = field(default_factory=Fence)
+    fence: PlanFence = field(default_factory=PlanFence)
     gate_acts: bool = True
     """Whether unfit nodes are kept outside, and not only told of."""
     assignment: Assignment | None = None
@@ -163,11 +163,11 @@ class HoldfastRendezvous(RendezvousHandler):  # type: ignore[misc]
         if self.assignment is None:
             return 0
         standing = while_running(self.watch.plan, self.assignment.plan.attempt, self.fence)
-        return int(standing in (Standing.END, Standing.STOPPED))
+        return int(standing in (AttemptState.END, AttemptState.STOPPED))
 
     def is_closed(self) -> bool:
         """Whether the job is over."""
-        return self._joining_standing() in (Standing.DONE, Standing.STOPPED)
+        return self._joining_standing() in (AttemptState.DONE, AttemptState.STOPPED)
 
     def set_closed(self) -> None:
         """Only the leader closes a job; an agent that gives up reports that it left."""
@@ -187,7 +187,7 @@ class HoldfastRendezvous(RendezvousHandler):  # type: ignore[misc]
 
     def obey(self, plan: Plan) -> None:
         """Refuse from now on whatever is older than this plan."""
-        self.fence = Fence(plan.attempt, plan.epoch)
+        self.fence = PlanFence(plan.attempt, plan.epoch)
         self.reporter.say(plan=self.watch.plan_text)
 
     def leave_if_unled(self, barrier: ExitBarrier) -> None:
@@ -229,7 +229,7 @@ class HoldfastRendezvous(RendezvousHandler):  # type: ignore[misc]
     def _is_over(self) -> bool | None:
         assert self.assignment is not None
         standing = while_running(self.watch.plan, self.assignment.plan.attempt, self.fence)
-        return None if standing is Standing.WAIT else True
+        return None if standing is AttemptState.WAIT else True
 
     def _join(self) -> Assignment:
         if self._known is None:
@@ -264,16 +264,16 @@ class HoldfastRendezvous(RendezvousHandler):  # type: ignore[misc]
                     f"another launcher of job {self.run_id} is called "
                     f"{self.reporter.report.node}: give --node"
                 )
-            if standing in (None, Standing.WAIT) or plan is None:
+            if standing in (None, AttemptState.WAIT) or plan is None:
                 deadline = self._stay(plan, deadline, barrier)
                 self._tell_waiting(words, plan, deadline)
                 continue
             self.obey(plan)
-            if standing is Standing.RUN:
+            if standing is AttemptState.RUN:
                 return plan
             if not plan.exit_code and self.is_new:
                 self._leave_unused(plan)
-            if standing is Standing.DONE:
+            if standing is AttemptState.DONE:
                 raise RendezvousGracefulExitError("the job is done")
             raise JobStopped(plan)
 
@@ -383,15 +383,15 @@ class HoldfastRendezvous(RendezvousHandler):  # type: ignore[misc]
         lasts = plan is not None and (plan.state in LIVE or plan.pause is not None)
         return lasts or not self.watch.is_up
 
-    def _news(self, words: plan_state.WaitingWords) -> Standing | None:
+    def _news(self, words: plan_state.WaitingWords) -> AttemptState | None:
         """What there is to do, or WAIT where there is only something to say."""
         standing = self._joining_standing()
-        if standing is not Standing.WAIT:
+        if standing is not AttemptState.WAIT:
             return standing
         has_news = self.watch.is_up and words.is_unsaid(_pause(self.watch.plan))
         return standing if has_news else None
 
-    def _joining_standing(self) -> Standing:
+    def _joining_standing(self) -> AttemptState:
         incarnation = self.reporter.report.incarnation
         known = -1 if self._known is None else self._known
         return while_joining(self.watch.plan, incarnation, known, self.fence)
@@ -451,7 +451,7 @@ class HoldfastRendezvous(RendezvousHandler):  # type: ignore[misc]
 
         def is_over() -> bool | None:
             standing = while_running(self.watch.plan, plan.attempt, self.fence)
-            return None if standing is Standing.WAIT else True
+            return None if standing is AttemptState.WAIT else True
 
         while not is_over():
             self.leave_if_unled(barrier)

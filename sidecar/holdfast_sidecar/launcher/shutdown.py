@@ -227,7 +227,7 @@ class Preempted(Exception):
     """This launcher leaves as it was asked to. The job may be started again, and goes on."""
 
 
-class Preemption:
+class PreemptionNotice:
     """What was asked of this launcher so far. `heard` is called from the signal handler."""
 
     def __init__(

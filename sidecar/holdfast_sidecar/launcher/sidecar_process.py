@@ -34,7 +34,7 @@ from holdfast.contract.owned import owned_file
 from holdfast.contract.permit import own_child
 from holdfast.contract.removing import rmdir, unlink
 from holdfast_sidecar.config.addresses import SCHEMES, without_password
-from holdfast_sidecar.config.paths import Places
+from holdfast_sidecar.config.paths import Paths
 from holdfast_sidecar.config.settings import BadInput, RedisSettings
 from holdfast_sidecar.launcher.shutdown import AGAIN_S
 from holdfast_sidecar.lifecycle import read_last_word, read_stay
@@ -56,7 +56,7 @@ class JobServer:
     settings: RedisSettings
     own: KeptServer | None = None
 
-    def write_record(self, where: Places) -> None:
+    def write_record(self, where: Paths) -> None:
         """Leave word for `holdfast status` and the others. Holds no secret, only where it lies."""
         record = {
             "url": without_password(self.settings.url),
@@ -76,7 +76,7 @@ class JobServer:
             means = "commands need --redis to" if self.own is None else "no command can"
             logger.warning("%s: %s find this job", error, means)
 
-    def close(self, where: Places) -> None:
+    def close(self, where: Paths) -> None:
         """End a server of our own; its record would lead nowhere then."""
         if self.own is None:
             return
@@ -105,7 +105,7 @@ def reach(settings: RedisSettings) -> JobServer:
     return JobServer(settings)
 
 
-def start_own(settings: RedisSettings, where: Places) -> JobServer:
+def start_own(settings: RedisSettings, where: Paths) -> JobServer:
     """Start and keep a server for this job alone. Call it from the main thread: it dies with it.
 
     Where the state's disk takes nothing, its few files lie in the node's shared memory.
@@ -235,7 +235,7 @@ class SidecarProcess:
     """Keeps one sidecar running beside this launcher."""
 
     def __init__(
-        self, arguments: Sequence[str], places: Places, slot_holder: int | None = None
+        self, arguments: Sequence[str], places: Paths, slot_holder: int | None = None
     ) -> None:
         """slot_holder: a descriptor that each sidecar inherits (`SlotHolder.link`)."""
         self._arguments = list(arguments)
@@ -422,7 +422,7 @@ def _has_left(process: subprocess.Popen[bytes], within_s: float) -> bool:
     return True
 
 
-def has_own_sidecar(where: Places) -> bool:
+def has_own_sidecar(where: Paths) -> bool:
     """Whether a sidecar that belongs to no launcher (systemd, DaemonSet) serves this node already.
 
     One that belonged to an earlier launcher sees that the node has a new owner, and leaves.

@@ -36,8 +36,8 @@ from holdfast_sidecar.launcher import handover
 from holdfast_sidecar.launcher.plan_watch import PlanWatch
 from holdfast_sidecar.launcher.rank_process import (
     Command,
-    Process,
     RankContext,
+    RankProcess,
     rank_environment,
     start_cold,
 )
@@ -97,7 +97,7 @@ class Standby:
         self._warm: list[Warm] = []
         self._commands: dict[int, Command] = {}
 
-    def start(self, command: Command) -> Process:
+    def start(self, command: Command) -> RankProcess:
         """Start one rank."""
         self._commands[command.local_rank] = command
         while self._warm:

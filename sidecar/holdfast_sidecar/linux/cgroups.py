@@ -34,7 +34,7 @@ class Mount:
 
 
 @dataclass(frozen=True)
-class Place:
+class CgroupPlace:
     """The directory of a cgroup that may hold a controller's files, and of which version."""
 
     directory: Path
@@ -54,7 +54,7 @@ def parse_mounts(mountinfo: str) -> list[Mount]:
     return found
 
 
-def find_places(controller: str, cgroups: str, mounts: Iterable[Mount]) -> list[Place]:
+def find_places(controller: str, cgroups: str, mounts: Iterable[Mount]) -> list[CgroupPlace]:
     """Where the controller's files may be, of the process with this /proc/PID/cgroup: its own group
     first, then those above, whose limits count too.
 
@@ -66,10 +66,10 @@ def find_places(controller: str, cgroups: str, mounts: Iterable[Mount]) -> list[
         number, controllers, cgroup = (*line.split(":", 2), "", "")[:3]
         if controller in controllers.split(","):
             v1 = (m for m in mounts if not m.is_unified and controller in m.options)
-            old += [Place(at, False) for mount in v1 for at in _upwards(mount, cgroup)]
+            old += [CgroupPlace(at, False) for mount in v1 for at in _upwards(mount, cgroup)]
         elif number == "0" and not controllers:
             v2 = (m for m in mounts if m.is_unified)
-            new += [Place(at, True) for mount in v2 for at in _upwards(mount, cgroup)]
+            new += [CgroupPlace(at, True) for mount in v2 for at in _upwards(mount, cgroup)]
     return [*old, *new]
 
 
@@ -131,7 +131,7 @@ class GroupMemory:
         return self.limit_bytes - self.used_bytes
 
 
-def read_memory(places: Sequence[Place], given_back: GivenBack) -> GroupMemory:
+def read_memory(places: Sequence[CgroupPlace], given_back: GivenBack) -> GroupMemory:
     """Of these groups, the nearest first; empty where nothing is told."""
     known = [_read_one(place, given_back) for place in places]
     limited = [(one.free_bytes, one) for one in known if one.free_bytes is not None]
@@ -140,7 +140,7 @@ def read_memory(places: Sequence[Place], given_back: GivenBack) -> GroupMemory:
     return GroupMemory(None, next((o.used_bytes for o in known if o.used_bytes is not None), None))
 
 
-def _read_one(place: Place, given_back: GivenBack) -> GroupMemory:
+def _read_one(place: CgroupPlace, given_back: GivenBack) -> GroupMemory:
     at = place.directory
     if place.is_unified:
         used = _read_used(at / "memory.current", given_back.v2)
@@ -182,7 +182,7 @@ INITIAL_NAMESPACE = "pid:[4026531836]"
 
 
 @dataclass
-class KernelLog:
+class KernelLogReader:
     """New records of /dev/kmsg; silent where it may not be read."""
 
     path: Path = KMSG
@@ -208,7 +208,7 @@ class OomWatch:
     """Asked about pids between two calls of `begin`, which starts a new look."""
 
     proc: Path = Path("/proc")
-    log: KernelLog = field(default_factory=KernelLog)
+    log: KernelLogReader = field(default_factory=KernelLogReader)
     _files: dict[tuple[int, int], Path | None] = field(default_factory=dict)
     _counts: dict[Path, int | None] = field(default_factory=dict)
     _victims: list[int] = field(default_factory=list)

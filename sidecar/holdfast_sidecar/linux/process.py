@@ -32,8 +32,8 @@ from holdfast_sidecar.linux.syscalls import (
     ON_POLL,
     STACK_BYTES,
     TIMESPEC_BYTES,
-    Call,
-    Wait,
+    SystemCall,
+    ThreadWait,
     Where,
     ends_by_itself_s,
     is_mere_sleep,
@@ -57,11 +57,11 @@ MOST_DESCRIPTORS = 64
 
 
 @dataclass(frozen=True)
-class Process:
+class ProcDirectory:
     """One process's directory in /proc; every reading answers with nothing when it can't."""
 
     directory: Path
-    parent: Process | None = None
+    parent: ProcDirectory | None = None
     """Whoever it works for, where that is looked at, too."""
 
     @cached_property
@@ -118,14 +118,14 @@ class Process:
         """Whether this kernel tells who its children are."""
         return (self.directory / "task" / self.directory.name / "children").exists()
 
-    def wait(self, thread: int, now_s: float) -> Wait | None:
+    def wait(self, thread: int, now_s: float) -> ThreadWait | None:
         """Where a thread waits; None when the kernel doesn't say."""
         text = self.calls.get(thread) or self._read_call(thread)
         if not text or platform.machine() != MACHINE:
             return None
         call = parse_call(text)
         if call is None:
-            return Wait(Where.CPU)
+            return ThreadWait(Where.CPU)
         targets, connected = frozenset(self._targets(call, thread)), self._connected_for(call)
         elsewhere = self._elsewhere(targets - connected)
         where = where_of(call.number, targets, connected, elsewhere)
@@ -137,11 +137,11 @@ class Process:
             where = Where.SLEEP
         elif is_shared_lock(call) and self.parent is None:
             where = Where.PROCESS  # a child of ours most likely shares it with us
-        wait = Wait(where, place_of(call), ends_by_itself_s(call))
+        wait = ThreadWait(where, place_of(call), ends_by_itself_s(call))
         if (address := timer_address(call)) == 0:
             return wait
         timespec = self._read_memory(address, TIMESPEC_BYTES)
-        return Wait(where, place_of(call), parse_end_s(call, timespec, now_s, time.time()))
+        return ThreadWait(where, place_of(call), parse_end_s(call, timespec, now_s, time.time()))
 
     def read_transferred(self) -> int | None:
         """Bytes that it read and wrote by calls so far."""
@@ -157,13 +157,13 @@ class Process:
     def _read_call(self, thread: int) -> str:
         return read_if_any(self.directory / "task" / str(thread) / "syscall")
 
-    def _targets(self, call: Call, thread: int) -> Iterator[str]:
+    def _targets(self, call: SystemCall, thread: int) -> Iterator[str]:
         for descriptor in self._descriptors(call)[:MOST_DESCRIPTORS]:
             if target := self._target(descriptor):
                 is_fifo = target.startswith("/") and self._is_fifo(target, call, thread)
                 yield f"fifo:{target}" if is_fifo else target
 
-    def _descriptors(self, call: Call) -> list[int]:
+    def _descriptors(self, call: SystemCall) -> list[int]:
         first, second = call.arguments[:2]
         if call.number in ON_DESCRIPTOR:
             return [first]
@@ -179,7 +179,7 @@ class Process:
         except OSError:
             return ""
 
-    def _is_fifo(self, path: str, call: Call, thread: int) -> bool:
+    def _is_fifo(self, path: str, call: SystemCall, thread: int) -> bool:
         """Whether it waits for what a FIFO of this path brings: a file is always ready, so who
         polls waits for none; of other calls the kernel says where in it they wait."""
         if call.number in ON_POLL | ON_EPOLL:
@@ -194,7 +194,7 @@ class Process:
         place = read_if_any(self.directory / "task" / str(thread) / "wchan")
         return any(name in place for name in IN_A_FREEZER)
 
-    def _connected_for(self, call: Call) -> frozenset[str]:
+    def _connected_for(self, call: SystemCall) -> frozenset[str]:
         is_asked = call.number in ON_DESCRIPTOR | ON_EPOLL | ON_POLL
         return self.connected if is_asked else frozenset()
 
@@ -213,7 +213,7 @@ class Process:
         inode = target.removeprefix("socket:[").removesuffix("]")
         return f"socket:[{read_peer(int(inode))}]"
 
-    def _is_in_driver(self, call: Call) -> bool:
+    def _is_in_driver(self, call: SystemCall) -> bool:
         """Whether it waits for its GPU, as a process does that asked not to spin: for a lock."""
         if not self.uses_gpu:
             return False

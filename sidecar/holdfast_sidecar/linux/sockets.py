@@ -122,7 +122,7 @@ MOST_BYTES = 16 * 2**20
 TIMEOUT_S = 1.0
 
 
-class Unanswered(OSError):
+class NetlinkRefused(OSError):
     """The kernel refused, or has no such thing (`CONFIG_INET_DIAG`)."""
 
 
@@ -175,11 +175,11 @@ def _answers(asked: socket.socket) -> Iterator[bytes]:
         for kind, body in _messages(content):
             if kind == ERROR:
                 number = -struct.unpack_from("=i", body)[0] if len(body) >= 4 else 0
-                raise Unanswered(number, "the kernel does not tell of TCP sockets")
+                raise NetlinkRefused(number, "the kernel does not tell of TCP sockets")
             if kind == DONE:
                 return
         yield content
-    raise Unanswered("more TCP sockets than are worth looking through")
+    raise NetlinkRefused("more TCP sockets than are worth looking through")
 
 
 def _messages(content: bytes) -> Iterator[tuple[int, bytes]]:

@@ -31,7 +31,7 @@ class Where(str, Enum):
 
 
 @dataclass(frozen=True)
-class Call:
+class SystemCall:
     """A system call that a thread is in."""
 
     number: int
@@ -41,7 +41,7 @@ class Call:
 
 
 @dataclass(frozen=True)
-class Wait:
+class ThreadWait:
     """A thread's wait. The same call from the same place of the stack is the same wait."""
 
     where: Where
@@ -116,23 +116,23 @@ _TIMESPEC = struct.Struct("<qq")
 TIMESPEC_BYTES = _TIMESPEC.size
 
 
-def parse_call(text: str) -> Call | None:
+def parse_call(text: str) -> SystemCall | None:
     """Parse a `syscall` file; None for a thread that runs. Number -1: blocked outside any call."""
     fields = text.split()
     if len(fields) == 3:  # a page fault that has to be served first
-        return Call(PAGE_FAULT, (0,) * 6, int(fields[1], 0), int(fields[2], 0))
+        return SystemCall(PAGE_FAULT, (0,) * 6, int(fields[1], 0), int(fields[2], 0))
     if len(fields) != 9:
         return None
     number, *values = (int(field, 0) for field in fields)
-    return Call(number, tuple(values[:6]), values[6], values[7])
+    return SystemCall(number, tuple(values[:6]), values[6], values[7])
 
 
-def place_of(call: Call) -> tuple[int, int, int]:
+def place_of(call: SystemCall) -> tuple[int, int, int]:
     """What makes two looks find one and the same wait."""
     return (call.number, call.stack_pointer, call.program_counter)
 
 
-def timer_address(call: Call) -> int:
+def timer_address(call: SystemCall) -> int:
     """Where in the thread's memory lies when its wait ends by itself; 0: it has no such end."""
     if call.number == FUTEX:
         return call.arguments[3]
@@ -147,7 +147,7 @@ def timer_address(call: Call) -> int:
     return call.arguments[0] if call.number == NANOSLEEP else 0
 
 
-def parse_end_s(call: Call, timespec: bytes, now_s: float, now_unix_s: float) -> float:
+def parse_end_s(call: SystemCall, timespec: bytes, now_s: float, now_unix_s: float) -> float:
     """Seconds until the timer at `timer_address` ends the wait; at most, where it is relative."""
     if len(timespec) < TIMESPEC_BYTES:
         return 0.0
@@ -165,7 +165,7 @@ def parse_end_s(call: Call, timespec: bytes, now_s: float, now_unix_s: float) ->
     return max(0.0, until_s - (now_unix_s if is_unix else now_s))
 
 
-def ends_by_itself_s(call: Call) -> float:
+def ends_by_itself_s(call: SystemCall) -> float:
     """Seconds after which a wait without a timer in memory ends at most; mostly infinite."""
     if call.number == POLL:
         milliseconds = call.arguments[2]
@@ -177,12 +177,12 @@ def ends_by_itself_s(call: Call) -> float:
     return math.inf if milliseconds >= 0x80000000 else milliseconds / 1e3
 
 
-def is_shared_lock(call: Call) -> bool:
+def is_shared_lock(call: SystemCall) -> bool:
     """Whether another process may let it go: the memory that it lies in may be shared."""
     return call.number == FUTEX and not call.arguments[1] & _FUTEX_PRIVATE
 
 
-def is_mere_sleep(call: Call) -> bool:
+def is_mere_sleep(call: SystemCall) -> bool:
     """Whether it waits for none of the descriptors that it might wait for."""
     return call.number in ON_SELECT and call.arguments[0] == 0
 

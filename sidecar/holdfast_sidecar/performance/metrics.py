@@ -19,18 +19,18 @@ from holdfast_sidecar.records.metric import (
     JOB,
     NODE,
     RANK,
-    Entry,
+    Labels,
+    MetricSpec,
     Sample,
-    Told,
     counter,
     gauge,
     of_job,
     summary,
 )
 from holdfast_sidecar.records.plan import TERMINAL, WITHHELD, Incident, Plan
-from holdfast_sidecar.records.steps import Cause, Efficiency, Slowness, SlowStanding
+from holdfast_sidecar.records.steps import Efficiency, SlowCause, Slowness, SlowStanding
 
-GOODPUT: tuple[Entry, ...] = (
+GOODPUT: tuple[MetricSpec, ...] = (
     of_job(
         counter(
             "job_time_seconds_total",
@@ -100,7 +100,7 @@ GOODPUT: tuple[Entry, ...] = (
     ),
 )
 
-RELIABILITY: tuple[Entry, ...] = (
+RELIABILITY: tuple[MetricSpec, ...] = (
     of_job(
         summary(
             "job_recovery_phase_seconds",
@@ -163,7 +163,7 @@ longer than it takes somebody to look, and the store forgets the run after an ho
 
 
 def draw_goodput(
-    account: Account | None, causes: Collection[str], price: CostSettings, told: Told
+    account: Account | None, causes: Collection[str], price: CostSettings, told: Labels
 ) -> Iterator[Sample]:
     """Every category from 0 on, and lost work for these causes."""
     for category in Category:
@@ -181,7 +181,7 @@ def draw_goodput(
         yield from told("job_gpus", account.gpus)
 
 
-def _draw_lost(account: Account | None, causes: Collection[str], told: Told) -> Iterator[Sample]:
+def _draw_lost(account: Account | None, causes: Collection[str], told: Labels) -> Iterator[Sample]:
     lost = costs.lost_work(account.costs.values() if account else ())
     for cause, node in sorted(lost.keys() | {(cause, "") for cause in causes}):
         one = lost.get((cause, node), costs.Lost())
@@ -191,7 +191,7 @@ def _draw_lost(account: Account | None, causes: Collection[str], told: Told) -> 
 
 
 def draw_reliability(
-    cluster: Cluster, policy: PolicySettings, now_unix_s: float, told: Told
+    cluster: Cluster, policy: PolicySettings, now_unix_s: float, told: Labels
 ) -> Iterator[Sample]:
     """How often the run fails, and how long it takes to mend that."""
     account = cluster.account
@@ -233,7 +233,7 @@ def is_open(incident: Incident, now_unix_s: float) -> bool:
     return incident.decided != "stop" or stopped_s < STOPPED_FOR_S
 
 
-def _draw_open(incident: Incident, told: Told) -> Iterator[Sample]:
+def _draw_open(incident: Incident, told: Labels) -> Iterator[Sample]:
     yield from told(
         "job_open_incident_info",
         1,
@@ -249,7 +249,7 @@ def _draw_plan(
     plan: Plan,
     policy: PolicySettings,
     now_unix_s: float,
-    told: Told,
+    told: Labels,
 ) -> Iterator[Sample]:
     nodes = 0 if cluster.account is None else cluster.account.nodes
     yield from told("job_nodes_wanted", max(nodes, len(plan.members)))
@@ -291,7 +291,7 @@ def budget_left(
 # Metrics of who is slow, what it costs, how well the job does; `slowness_samples.py` fills them
 # in.
 
-SLOWNESS: tuple[Entry, ...] = (
+SLOWNESS: tuple[MetricSpec, ...] = (
     of_job(
         gauge(
             "job_slow_ranks",
@@ -336,7 +336,7 @@ SLOWNESS: tuple[Entry, ...] = (
     ),
 )
 
-EFFICIENCY: tuple[Entry, ...] = (
+EFFICIENCY: tuple[MetricSpec, ...] = (
     of_job(
         gauge(
             "job_mfu_ratio",
@@ -382,7 +382,7 @@ EFFICIENCY: tuple[Entry, ...] = (
     ),
 )
 
-MEMORY: tuple[Entry, ...] = (
+MEMORY: tuple[MetricSpec, ...] = (
     gauge(
         "rank_device_memory_bytes",
         "bytes",
@@ -410,7 +410,7 @@ KINDS = {
 }
 
 
-def draw_slowness(cluster: Cluster, plan: Plan, leader: str, told: Told) -> Iterator[Sample]:
+def draw_slowness(cluster: Cluster, plan: Plan, leader: str, told: Labels) -> Iterator[Sample]:
     """Nothing before the first steps were judged."""
     standing = heard(cluster.nodes.values(), leader)
     if standing is None:
@@ -418,14 +418,14 @@ def draw_slowness(cluster: Cluster, plan: Plan, leader: str, told: Told) -> Iter
     yield from told("job_watched_seconds_total", standing.watched_s)
     # A counter never falls: what a cause turns out not to have been stays where it was counted.
     charged_s = standing.charged_s or standing.lost_s
-    for cause in Cause:
+    for cause in SlowCause:
         seconds = charged_s.get(cause.value, 0.0)
         yield from told("job_slowed_seconds_total", seconds, cause=cause.value)
     if standing.attempt == plan.attempt:
         yield from _draw_now(standing, plan, told)
 
 
-def _draw_now(standing: SlowStanding, plan: Plan, told: Told) -> Iterator[Sample]:
+def _draw_now(standing: SlowStanding, plan: Plan, told: Labels) -> Iterator[Sample]:
     """What holds for the attempt under way alone."""
     slow = {rank: one for one in standing.slow for rank in one.ranks}
     yield from told("job_slow_ranks", len(slow))
@@ -444,7 +444,7 @@ def _node_of(rank: int, one: Slowness, plan: Plan) -> str:
     return next(seated, one.node)
 
 
-def _draw_efficiency(one: Efficiency, told: Told) -> Iterator[Sample]:
+def _draw_efficiency(one: Efficiency, told: Labels) -> Iterator[Sample]:
     yield from told("job_mfu_ratio", one.mfu)
     yield from told("job_hfu_ratio", one.hfu)
     yield from told("job_tokens_per_second", one.tokens_per_s)
@@ -454,7 +454,7 @@ def _draw_efficiency(one: Efficiency, told: Told) -> Iterator[Sample]:
     yield from told("job_pace_ratio", one.pace)
 
 
-def draw_memory(look: RankLook, told: Told) -> Iterator[Sample]:
+def draw_memory(look: RankLook, told: Labels) -> Iterator[Sample]:
     """Of a rank's device; nothing of a rank that trains on none."""
     if not look.words[Word.MEMORY_TOTAL]:
         return

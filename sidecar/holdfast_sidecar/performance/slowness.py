@@ -13,16 +13,16 @@ from pathlib import Path
 from typing import Protocol
 
 from holdfast.contract import page
-from holdfast_sidecar.components.gpu.ownership import Ownership
+from holdfast_sidecar.components.gpu.ownership import GpuOwnership
 from holdfast_sidecar.components.machine import MachineReading
 from holdfast_sidecar.config.settings import StragglerSettings
 from holdfast_sidecar.linux.files import read_if_any
 from holdfast_sidecar.linux.probe_runner import ProbeRunner
-from holdfast_sidecar.performance.stragglers.frames import Gathering
+from holdfast_sidecar.performance.stragglers.frames import LineCollector
 from holdfast_sidecar.performance.stragglers.groups import read_roles
 from holdfast_sidecar.performance.stragglers.load import count, surround
-from holdfast_sidecar.performance.stragglers.placement import Place, spell_groups, spell_layout
-from holdfast_sidecar.performance.stragglers.windows import Windows
+from holdfast_sidecar.performance.stragglers.placement import RankPlace, spell_groups, spell_layout
+from holdfast_sidecar.performance.stragglers.windows import NodeWindows
 from holdfast_sidecar.ranks.observation import RankHistory
 from holdfast_sidecar.ranks.page import RankPage
 from holdfast_sidecar.records.codec import encode
@@ -30,9 +30,9 @@ from holdfast_sidecar.records.findings import Finding, Kind, Moment
 from holdfast_sidecar.records.reports import NodeReport, ProbeHealth, RankReport
 from holdfast_sidecar.records.steps import (
     NOWHERE,
+    RankPlacement,
     Slowness,
     SlowStanding,
-    Standing,
     StepLine,
     parse,
 )
@@ -55,15 +55,15 @@ class LayoutsProbe:
 
     held: Callable[[], Sequence[RankPage]]
     name: str = "layouts"
-    _known: dict[Path, tuple[tuple[Version, Version], Standing]] = field(default_factory=dict)
+    _known: dict[Path, tuple[tuple[Version, Version], RankPlacement]] = field(default_factory=dict)
 
-    def read(self, now_s: float) -> dict[int, Standing]:
+    def read(self, now_s: float) -> dict[int, RankPlacement]:
         """By rank; those that say nothing are left out."""
         self._known = {held.path: self._look_at(held) for held in self.held()}
         ranks = {held.identity.rank: self._known[held.path][1] for held in self.held()}
         return {rank: standing for rank, standing in ranks.items() if standing != NOWHERE}
 
-    def _look_at(self, held: RankPage) -> tuple[tuple[Version, Version], Standing]:
+    def _look_at(self, held: RankPage) -> tuple[tuple[Version, Version], RankPlacement]:
         path = held.path
         layout, groups = path.with_suffix(page.LAYOUT_SUFFIX), path.with_suffix(page.GROUPS_SUFFIX)
         versions = (_version(layout), _version(groups))
@@ -71,7 +71,7 @@ class LayoutsProbe:
         if known is not None and known[0] == versions:
             return known
         in_groups = read_if_any(groups, MOST_BYTES)
-        standing = Standing(
+        standing = RankPlacement(
             spell_layout(read_if_any(layout, MOST_BYTES), in_groups, held.identity.rank),
             tuple(spell_groups(in_groups)),
         )
@@ -99,13 +99,13 @@ EVERY_S = 1.0
 nothing until the others have told theirs, or were waited for long enough."""
 
 
-class Judge(Protocol):
+class StragglerJudge(Protocol):
     """Who is slow: `performance.stragglers.judge.Judge`."""
 
     def follow(
         self,
         lines: Iterable[StepLine],
-        places: Mapping[int, Place],
+        places: Mapping[int, RankPlace],
         reports: Mapping[int, RankReport],
         findings: Sequence[Finding],
         attempt: int,
@@ -121,14 +121,14 @@ class Judge(Protocol):
 class Judging:
     """One term of judging: as long as it is this sidecar's."""
 
-    make_judge: Callable[[], Judge]
+    make_judge: Callable[[], StragglerJudge]
     standing: SlowStanding | None = None
     """As it was judged last; at first, where others left it."""
-    gathering: Gathering = field(default_factory=Gathering)
+    gathering: LineCollector = field(default_factory=LineCollector)
     attempt: int = -1
     runner: ProbeRunner[SlowStanding | None] = field(init=False)
     name: str = "slowness"
-    _judge: Judge = field(init=False)
+    _judge: StragglerJudge = field(init=False)
     _moment: Moment = field(default_factory=lambda: Moment(0.0, 0.0, ""))
     _due_s: float = -math.inf
 
@@ -140,7 +140,7 @@ class Judging:
         """Whether this attempt is another one: nothing was gathered of it yet."""
         if attempt == self.attempt:
             return False
-        self.attempt, self.gathering = attempt, Gathering()
+        self.attempt, self.gathering = attempt, LineCollector()
         return True
 
     def follow(self, moment: Moment) -> SlowStanding | None:
@@ -228,12 +228,12 @@ class SlownessAttention:
     """One sidecar's. Without a judge steps are told, and nobody is judged here."""
 
     settings: StragglerSettings = field(default_factory=StragglerSettings)
-    make_judge: Callable[[], Judge] | None = None
+    make_judge: Callable[[], StragglerJudge] | None = None
     steps: list[str] = field(default_factory=list)
     """What others are told of this node's ranks."""
     standing: SlowStanding | None = None
     """What was judged here last, until whoever leads has judged."""
-    _windows: Windows = field(default_factory=Windows)
+    _windows: NodeWindows = field(default_factory=NodeWindows)
     _fresh: list[StepLine] = field(default_factory=list)
     """Lines that came with the newest look."""
     _judging: Judging | None = None
@@ -244,7 +244,7 @@ class SlownessAttention:
         self,
         ranks: Mapping[int, RankHistory],
         machine: MachineReading,
-        gpus: Ownership,
+        gpus: GpuOwnership,
         moment: Moment,
     ) -> None:
         """Take in the new records. ranks: those that were looked at just now."""
@@ -275,7 +275,9 @@ class SlownessAttention:
         """How the judging fares, where it is done here."""
         return () if self._judging is None else (self._judging.runner.health,)
 
-    def _begin(self, make_judge: Callable[[], Judge], nodes: Mapping[str, NodeReport]) -> Judging:
+    def _begin(
+        self, make_judge: Callable[[], StragglerJudge], nodes: Mapping[str, NodeReport]
+    ) -> Judging:
         """Totals only grow: who told the largest judged last, or took over from who did."""
         told = [self.standing, *(node.slow for node in nodes.values())]
         known = [standing for standing in told if standing is not None]

@@ -28,7 +28,7 @@ from holdfast.contract.page import (
 )
 from holdfast.contract.permit import own_child
 from holdfast.contract.removing import rmtree
-from holdfast_sidecar.config.paths import NAME, Places
+from holdfast_sidecar.config.paths import NAME, Paths
 from holdfast_sidecar.ranks.page import RankPage
 from holdfast_sidecar.records.checkpoint import OperatorTime, TracedPart, TracedRank, TraceOrder
 
@@ -53,7 +53,7 @@ class Reading:
 class NodeTraces:
     """Answers at every tick how far this node's ranks are."""
 
-    places: Places
+    places: Paths
     _part: TracedPart | None = None
     _readings: dict[int, Reading] = field(default_factory=dict)
 
@@ -210,7 +210,7 @@ LEAST_SHARE = 0.5
 
 
 @dataclass(frozen=True)
-class Row:
+class TraceRow:
     """What one thing took each of the ranks, microseconds of the mean step. None: not known."""
 
     name: str
@@ -224,7 +224,7 @@ class Row:
         return self.us[0] - self.us[1]
 
 
-def parts(traced: Sequence[TracedRank]) -> list[Row]:
+def parts(traced: Sequence[TracedRank]) -> list[TraceRow]:
     """Part by part, then the whole step; parts that no rank spent a moment in are left out."""
     known = {part for one in traced for part, us in one.parts_us.items() if us}
     # In the order of a step; others, of newer ranks, follow.
@@ -232,14 +232,14 @@ def parts(traced: Sequence[TracedRank]) -> list[Row]:
     if not ordered:
         return []
     rows = [
-        Row(part, tuple(one.parts_us.get(part, 0) if one.parts_us else None for one in traced))
+        TraceRow(part, tuple(one.parts_us.get(part, 0) if one.parts_us else None for one in traced))
         for part in ordered
     ]
     whole = tuple(sum(one.parts_us.values()) if one.parts_us else None for one in traced)
-    return [*rows, Row("step", whole)]
+    return [*rows, TraceRow("step", whole)]
 
 
-def operators(traced: Sequence[TracedRank]) -> list[Row]:
+def operators(traced: Sequence[TracedRank]) -> list[TraceRow]:
     """Those whose time differs most between the first two, largest difference first.
 
     One that a rank does not tell is among its cheapest: it counts as none there.
@@ -247,7 +247,7 @@ def operators(traced: Sequence[TracedRank]) -> list[Row]:
     tables = [{one.name: one.self_us for one in each.operators} for each in traced]
     names = {name for table in tables for name in table}
     rows = [
-        Row(name, tuple(table.get(name, 0.0) if table else None for table in tables))
+        TraceRow(name, tuple(table.get(name, 0.0) if table else None for table in tables))
         for name in sorted(names)
     ]
     if len(traced) > 1:
@@ -275,7 +275,7 @@ def verdict(traced: Sequence[TracedRank]) -> str:
     return f"{said}; of all that it runs, most of it goes to: {dearest.name} (+{_ms(dearest)} ms)"
 
 
-def _ms(row: Row) -> str:
+def _ms(row: TraceRow) -> str:
     return f"{row.difference_us / 1e3:.1f}"
 
 

@@ -19,8 +19,8 @@ from holdfast_sidecar.policy.hardware import OF_HARDWARE, explained
 from holdfast_sidecar.policy.modes import mode_on
 from holdfast_sidecar.policy.numbers import describe, judge
 from holdfast_sidecar.policy.outcome import (
-    Circumstances,
-    Outcome,
+    Decision,
+    DecisionContext,
     Write,
     amend,
     note_bundles,
@@ -126,7 +126,7 @@ def is_attached(cluster: Cluster) -> bool:
     )
 
 
-def observe(cluster: Cluster, circumstances: Circumstances) -> Outcome:
+def observe(cluster: Cluster, circumstances: DecisionContext) -> Decision:
     """Open, amend or close the job's incident; there mostly is nothing to do."""
     nodes = _running(cluster)
     attempt = max((node.attempt for node in nodes), default=-1)
@@ -134,23 +134,23 @@ def observe(cluster: Cluster, circumstances: Circumstances) -> Outcome:
     found = accuse(nodes, circumstances.settings, now)
     known = open_incident(cluster.incidents)
     if known is not None and (told := _with_evidence(cluster, known, nodes)) != known:
-        return Outcome((amend(cluster, told),))
+        return Decision((amend(cluster, told),))
     if known is not None and (better := _with_hardware(cluster, known, nodes)) != known:
-        return Outcome((amend(cluster, better),))
+        return Decision((amend(cluster, better),))
     if known is not None and not found and _goes_on(nodes, known, attempt):
         # With those of starts before that came to nothing, too.
         still_open = [one for one in cluster.incidents.values() if not _is_over(one)]
-        return Outcome(tuple(amend(cluster, _closed(one, nodes, now)) for one in still_open))
+        return Decision(tuple(amend(cluster, _closed(one, nodes, now)) for one in still_open))
     if found is None:
-        return Outcome(note_bundles(cluster))
+        return Decision(note_bundles(cluster))
     if known is None or known.attempt != attempt:
         incident = _incident(found, attempt, nodes, circumstances)
-        return Outcome((Write(Section.INCIDENTS, incident.identifier, encode(incident), None),))
+        return Decision((Write(Section.INCIDENTS, incident.identifier, encode(incident), None),))
     if _says_more(found, known):
         better = _incident(found, attempt, nodes, circumstances)
         kept = {name: getattr(known, name) for name in _ONCE}
-        return Outcome((amend(cluster, dataclasses.replace(better, **kept)),))
-    return Outcome()
+        return Decision((amend(cluster, dataclasses.replace(better, **kept)),))
+    return Decision()
 
 
 def open_incident(incidents: Mapping[str, Incident]) -> Incident | None:
@@ -245,7 +245,7 @@ def _says_more(found: Accusation, known: Incident) -> bool:
 
 
 def _incident(
-    found: Accusation, attempt: int, nodes: list[NodeReport], circumstances: Circumstances
+    found: Accusation, attempt: int, nodes: list[NodeReport], circumstances: DecisionContext
 ) -> Incident:
     finding = found.finding
     return Incident(

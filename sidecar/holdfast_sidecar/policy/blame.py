@@ -13,7 +13,7 @@ from holdfast_sidecar.policy import modes
 from holdfast_sidecar.policy.cluster import Cluster
 from holdfast_sidecar.policy.modes import mode_on
 from holdfast_sidecar.policy.quarantine import part_of
-from holdfast_sidecar.ranks.collectives import Arrival, Cause
+from holdfast_sidecar.ranks.collectives import Arrival, StuckCause
 from holdfast_sidecar.ranks.deadlock import judge_late
 from holdfast_sidecar.records.findings import Finding, Kind
 from holdfast_sidecar.records.formatting import name_signal
@@ -493,7 +493,7 @@ def name_culprit(acting: Iterable[Finding], cluster: Cluster, plan: Plan) -> Inc
     arrival = judge_attempt(cluster, plan)
     if arrival is None:
         return _incident(plan, surest, "")
-    if arrival.cause is Cause.ARRIVED and surest.kind is not Kind.HANG:
+    if arrival.cause is StuckCause.ARRIVED and surest.kind is not Kind.HANG:
         return _of_nobody(arrival, surest, plan)
     if surest.kind is not Kind.HANG and set(surest.ranks) <= set(arrival.waiting):
         named = _of_culprits(arrival, surest, cluster, plan)

@@ -260,7 +260,7 @@ score rounds to it."""
 
 
 @dataclass(frozen=True)
-class Lemon:
+class RepeatOffender:
     """What is held against a node, or against one GPU."""
 
     node: str
@@ -275,7 +275,7 @@ class Lemon:
 
 def find_lemons(
     incidents: Iterable[Incident], policy: PolicySettings, now_unix_s: float, of_gpus: bool = False
-) -> list[Lemon]:
+) -> list[RepeatOffender]:
     """Everyone that was ever blamed, as far as incidents are kept: the worst first."""
     blamed = [i for i in _once_each(incidents) if blames_a_machine(i) and (i.gpu or not of_gpus)]
     parts = {_part(incident, of_gpus) for incident in blamed}
@@ -374,9 +374,11 @@ def _part(incident: Incident, of_gpus: bool) -> str:
     return incident.gpu if of_gpus else incident.culprit_part
 
 
-def _lemon(own: Sequence[Incident], part: str, policy: PolicySettings, now: float) -> Lemon:
+def _lemon(
+    own: Sequence[Incident], part: str, policy: PolicySettings, now: float
+) -> RepeatOffender:
     newest = max(own, key=lambda incident: incident.detected_unix_s)
-    return Lemon(
+    return RepeatOffender(
         newest.culprit_node,
         part,
         round(score(_not_answered(own), policy, now), 3),

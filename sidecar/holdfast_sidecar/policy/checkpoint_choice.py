@@ -22,7 +22,7 @@ ABOUT_NUMBERS = frozenset({"nonfinite", "spike", "corruption"})
 
 
 @dataclass(frozen=True)
-class Choice:
+class RestoreChoice:
     """What to try, best first."""
 
     candidates: tuple[Candidate, ...]
@@ -98,13 +98,13 @@ def choose(
     incident: Incident | None,
     below: float,
     snapshot: Candidate | None = None,
-) -> Choice:
+) -> RestoreChoice:
     """The order in which to try these, which come newest first and of one branch, after `snapshot`.
 
     below: see trusted_below.
     """
     if incident is None or math.isinf(below):
-        return Choice(tuple(candidates))
+        return RestoreChoice(tuple(candidates))
     if below:
         return _before(candidates, below, snapshot)
     if incident.distrusts_from >= 0 and incident.onset_step < 0:
@@ -113,7 +113,7 @@ def choose(
     what = _what(incident)
     before = [c for c in candidates if onset < 0 or c.step < onset]
     if good := [c for c in before if c.is_good]:
-        return Choice(
+        return RestoreChoice(
             tuple(good),
             _newer(candidates, good[0]),
             f"{what}: back to step {good[0].step}, the newest good checkpoint before",
@@ -121,26 +121,30 @@ def choose(
     if before:
         # Further from the onset is likelier to be sound; and it is all there is.
         oldest = before[-1]
-        return Choice(
+        return RestoreChoice(
             (oldest,),
             _newer(candidates, oldest),
             f"{what}, and no checkpoint before has proved good: back to the oldest, of step "
             f"{oldest.step}",
         )
     if candidates:
-        return Choice((), obstacle=f"{what}, and no checkpoint is from before")
-    return Choice(())
+        return RestoreChoice((), obstacle=f"{what}, and no checkpoint is from before")
+    return RestoreChoice(())
 
 
-def _before(candidates: Sequence[Candidate], below: float, snapshot: Candidate | None) -> Choice:
+def _before(
+    candidates: Sequence[Candidate], below: float, snapshot: Candidate | None
+) -> RestoreChoice:
     """The newest of fewer steps, good or not: nothing speaks against them."""
     before = tuple(c for c in candidates if c.step < below)
     since = tuple(c for c in candidates if c.step >= below)
     what = f"numbers were not finite from step {below:.0f} on"
     first = snapshot or next(iter(before), None)
     if first is None:
-        return Choice((), obstacle=f"{what}, and no checkpoint is from before" if since else "")
-    return Choice(before, since, f"{what}: back to {first.words}")
+        return RestoreChoice(
+            (), obstacle=f"{what}, and no checkpoint is from before" if since else ""
+        )
+    return RestoreChoice(before, since, f"{what}: back to {first.words}")
 
 
 def _what(incident: Incident) -> str:
@@ -150,13 +154,13 @@ def _what(incident: Incident) -> str:
     return f"numbers {were} from step {incident.onset_step} on"
 
 
-def _behind(candidates: Sequence[Candidate], step: int) -> Choice:
+def _behind(candidates: Sequence[Candidate], step: int) -> RestoreChoice:
     """The newest good one before this step; without one there is no better guess than the newest,
     for nothing proves that the state is to blame."""
     good = [c for c in candidates if c.step < step and c.is_good]
     if not good:
-        return Choice(tuple(candidates))
-    return Choice(
+        return RestoreChoice(tuple(candidates))
+    return RestoreChoice(
         tuple(good),
         _newer(candidates, good[0]),
         f"the state of step {step} led straight to failures: back to step {good[0].step}, the"

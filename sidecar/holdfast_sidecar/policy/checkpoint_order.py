@@ -41,7 +41,7 @@ class Complete:
 
 
 @dataclass(frozen=True)
-class Void:
+class SaveVoid:
     """The order came to nothing, and why."""
 
     reason: str
@@ -53,7 +53,7 @@ class Copied:
 
 
 @dataclass(frozen=True)
-class Pending:
+class SavePending:
     """Still under way."""
 
 
@@ -178,15 +178,15 @@ def judge(
     nodes: Mapping[str, NodeReport],
     ranks: Mapping[int, RankReport],
     still_for_s: float,
-) -> Complete | Copied | Void | Pending:
+) -> Complete | Copied | SaveVoid | SavePending:
     """What became of an armed order. `still_for_s`: since it was armed, or since `how_far` it is
     last changed."""
     if plan.attempt != order.attempt or plan.state != "running":
-        return Void("the attempt ended")
+        return SaveVoid("the attempt ended")
     parts = parts_of(order, plan, nodes)
     states = states_of(parts)
     if trouble := _trouble(parts, states, ranks):
-        return Void(trouble)
+        return SaveVoid(trouble)
     saved = sum(state == "saved" for state in states.values())
     hashed = len(parts) == len(plan.members) and all(part.files for part in parts)
     if saved == plan.world_size and hashed:
@@ -195,14 +195,14 @@ def judge(
         return Copied()
     if early := [r for r in ranks.values() if r.ending and r.step < order.step]:
         if all(rank.has_finished for rank in early):
-            return Void(LOOP_ENDED)
-        return Void(f"rank {min(rank.rank for rank in early)} ended before step {order.step}")
+            return SaveVoid(LOOP_ENDED)
+        return SaveVoid(f"rank {min(rank.rank for rank in early)} ended before step {order.step}")
     limit_s = order.deadline_s
     if any(state in WRITING for state in states.values()):
         limit_s += order.write_timeout_s
     if still_for_s > limit_s:
-        return Void(f"{saved} of {plan.world_size} ranks saved within {limit_s:g} s")
-    return Pending()
+        return SaveVoid(f"{saved} of {plan.world_size} ranks saved within {limit_s:g} s")
+    return SavePending()
 
 
 def _trouble(
@@ -305,28 +305,28 @@ def judge_writing(
     unattended: Iterable[str],
     ranks: Mapping[int, RankReport],
     still_for_s: float,
-) -> Complete | Void | Pending:
+) -> Complete | SaveVoid | SavePending:
     """What became of an order in `writing`. `unattended`: nodes whose sidecar is gone.
 
     `still_for_s`: how long no node has made progress. One that hangs alone is given up by its own
     desk, so this ends what nobody would ever hear of again.
     """
     if sick := [r for r in ranks.values() if 0 <= r.onset_step <= order.step]:
-        return Void(f"rank {min(r.rank for r in sick)} had a loss that is not finite by then")
+        return SaveVoid(f"rank {min(r.rank for r in sick)} had a loss that is not finite by then")
     writers = set(order.writers.values())
     parts = [part for node in sorted(writers) if (part := _part(nodes.get(node), order))]
     if errors := [part.error for part in parts if part.error]:
-        return Void(errors[0])
+        return SaveVoid(errors[0])
     if len(parts) == len(writers) and all(part.files for part in parts):
         return Complete(tuple(parts))
     silent = writers & set(unattended) - {n for n in writers if _is_through(nodes.get(n), order)}
     if silent:
-        return Void(f"node {min(silent)} was lost while it wrote")
+        return SaveVoid(f"node {min(silent)} was lost while it wrote")
     if still_for_s > order.write_timeout_s:
         done = sum(bool(part.files) for part in parts)
         moved = f"and no other made progress for {order.write_timeout_s:g} s"
-        return Void(f"{done} of {len(writers)} nodes wrote, {moved}")
-    return Pending()
+        return SaveVoid(f"{done} of {len(writers)} nodes wrote, {moved}")
+    return SavePending()
 
 
 def newest_shipment(

@@ -25,7 +25,7 @@ WRITE_FACTOR = 1.2
 
 
 @dataclass(frozen=True)
-class Cost:
+class CheckpointCost:
     """What one checkpoint was measured to take, seconds."""
 
     blocked_s: float
@@ -60,7 +60,7 @@ def daly_s(blocked_s: float, mtbf_s: float) -> float:
     return young_s(blocked_s, mtbf_s) * (1 + math.sqrt(part) / 3 + part / 9) - blocked_s
 
 
-def choose(settings: CheckpointSettings, cost: Cost | None, mtbf_s: float) -> Interval:
+def choose(settings: CheckpointSettings, cost: CheckpointCost | None, mtbf_s: float) -> Interval:
     """The interval by time. A user's own one stands as it is."""
     young = None if cost is None else young_s(cost.blocked_s, mtbf_s)
     daly = None if cost is None else daly_s(cost.blocked_s, mtbf_s)
@@ -79,7 +79,7 @@ def choose(settings: CheckpointSettings, cost: Cost | None, mtbf_s: float) -> In
     return Interval(target_s, young, daly, bound)
 
 
-def loss_per_failure_s(interval_s: float, cost: Cost) -> float:
+def loss_per_failure_s(interval_s: float, cost: CheckpointCost) -> float:
     """Work lost on average when only checkpoints are left: half an interval, and what was still
     being written."""
     return interval_s / 2 + cost.write_s
@@ -171,7 +171,7 @@ class Schedule:
     """The interval, and what it was worked out from."""
 
     interval: Interval
-    cost: Cost | None
+    cost: CheckpointCost | None
     rate: FailureRate
     ranks: int
     failures: int
@@ -212,12 +212,12 @@ def target_s(schedule: Schedule, settings: CheckpointSettings) -> float | None:
     return schedule.interval.target_s
 
 
-def cost_of(ledger: Iterable[LedgerEntry]) -> Cost | None:
+def cost_of(ledger: Iterable[LedgerEntry]) -> CheckpointCost | None:
     """What the newest checkpoints cost; None when none was measured."""
     measured = sorted((e for e in ledger if e.write_s > 0), key=lambda e: e.at_unix_s)[-MEASURED:]
     if not measured:
         return None
-    return Cost(
+    return CheckpointCost(
         blocked_s=statistics.median(entry.blocked_s for entry in measured),
         write_s=statistics.median(entry.write_s for entry in measured),
     )
@@ -260,7 +260,7 @@ class Prospect:
 
 
 @dataclass(frozen=True)
-class WhatIf:
+class ScheduleWhatIf:
     """The schedule under one changed figure."""
 
     change: str
@@ -289,13 +289,13 @@ def look_ahead(schedule: Schedule, cluster: Cluster, settings: CheckpointSetting
     )
 
 
-def what_if(schedule: Schedule, settings: CheckpointSettings) -> list[WhatIf]:
+def what_if(schedule: Schedule, settings: CheckpointSettings) -> list[ScheduleWhatIf]:
     """How the schedule would answer to other figures; empty while nothing was measured."""
     cost, mtbf_s = schedule.cost, schedule.rate.mtbf_s
     if cost is None or settings.every_s > 0 or settings.every_steps > 0:
         return []
     half = dataclasses.replace(cost, blocked_s=cost.blocked_s / 2)
-    tenfold = Cost(cost.blocked_s * 10, cost.write_s * 10)
+    tenfold = CheckpointCost(cost.blocked_s * 10, cost.write_s * 10)
     return [
         _under("failures twice as often", settings, cost, mtbf_s / 2),
         _under("failures ten times as often", settings, cost, mtbf_s / 10),
@@ -307,10 +307,12 @@ def what_if(schedule: Schedule, settings: CheckpointSettings) -> list[WhatIf]:
     ]
 
 
-def _under(change: str, settings: CheckpointSettings, cost: Cost, mtbf_s: float) -> WhatIf:
+def _under(
+    change: str, settings: CheckpointSettings, cost: CheckpointCost, mtbf_s: float
+) -> ScheduleWhatIf:
     interval_s = choose(settings, cost, mtbf_s).target_s
     lost_s = loss_per_failure_s(interval_s, cost)
-    return WhatIf(change, interval_s, waste(interval_s, cost.blocked_s, lost_s, mtbf_s))
+    return ScheduleWhatIf(change, interval_s, waste(interval_s, cost.blocked_s, lost_s, mtbf_s))
 
 
 # How often ranks take snapshots: as often as their cost allows, or not at all, and why.

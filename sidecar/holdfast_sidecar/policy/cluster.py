@@ -120,7 +120,7 @@ class Steps:
         )
 
 
-class StepTimes:
+class StepBegins:
     """Remembers when the newest step that each node completed began at the earliest.
 
     Ranks train in step, so a step that was completed on one node, and begun after another one was

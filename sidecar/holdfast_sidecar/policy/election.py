@@ -158,7 +158,7 @@ STOPPED_BEATS = 4.0
 OTHER = "other"
 
 
-class Namesake(Enum):
+class DuplicateSidecar(Enum):
     """What the other one is."""
 
     GONE = "gone"
@@ -180,7 +180,7 @@ class NamesakeWatch:
 
     def judge(
         self, other: NodeReport, server: str, asked_at: float, answered_at: float
-    ) -> Namesake:
+    ) -> DuplicateSidecar:
         """What is known by now. Monotonic seconds before the store was asked, and after."""
         beat = Beat(other.incarnation, other.beat)
         if self._first is None or self._first.incarnation != beat.incarnation:
@@ -188,16 +188,16 @@ class NamesakeWatch:
         self.has_moved = beat != self._first
         self.heartbeats.observe({OTHER: beat}, server, asked_at, answered_at)
         if is_parting(other):
-            return Namesake.GONE
+            return DuplicateSidecar.GONE
         limit_s = max(STOPPED_S, self.timeout_s) if self.has_moved else self.timeout_s
         if self.heartbeats.still_for(OTHER, asked_at) >= limit_s:
-            return Namesake.GONE
+            return DuplicateSidecar.GONE
         is_late = self.has_moved and answered_at - self._since_s >= HANDOVER_S
-        return Namesake.STAYS if is_late else Namesake.UNDECIDED
+        return DuplicateSidecar.STAYS if is_late else DuplicateSidecar.UNDECIDED
 
 
 @dataclass
-class LauncherWatch:
+class LauncherHandover:
     """The same for the launcher that has this node's place in the store. None is handed over: a
     successor starts once its predecessor has left, or is dead."""
 
@@ -208,7 +208,7 @@ class LauncherWatch:
     _beat: Beat | None = None
     _met_s: float = 0.0
 
-    def judge(self, other: AgentReport, asked_at: float, answered_at: float) -> Namesake:
+    def judge(self, other: AgentReport, asked_at: float, answered_at: float) -> DuplicateSidecar:
         """What is known by now. Monotonic seconds before the store was asked, and after."""
         beat = Beat(other.incarnation, other.beat)
         if self._beat is None or self._beat.incarnation != beat.incarnation:
@@ -216,21 +216,21 @@ class LauncherWatch:
         has_moved, self._beat = beat != self._beat, beat
         self.heartbeats.observe({OTHER: beat}, "", asked_at, answered_at)
         if other.state == "left":
-            return Namesake.GONE
+            return DuplicateSidecar.GONE
         if self.heartbeats.still_for(OTHER, asked_at) >= self.stopped_s:
-            return Namesake.GONE
+            return DuplicateSidecar.GONE
         lives = has_moved and answered_at - self._met_s >= HANDOVER_S
-        return Namesake.STAYS if lives else Namesake.UNDECIDED
+        return DuplicateSidecar.STAYS if lives else DuplicateSidecar.UNDECIDED
 
 
-def watch_launcher(heartbeat_s: float) -> LauncherWatch:
+def watch_launcher(heartbeat_s: float) -> LauncherHandover:
     """A watch of one that beats so often, by a launcher that looks as often."""
     counted_s = COUNTED_BEATS * heartbeat_s
     stopped_s = max(STOPPED_S, STOPPED_BEATS * heartbeat_s)
-    return LauncherWatch(Heartbeats(counted_s, late_after_s=stopped_s), stopped_s)
+    return LauncherHandover(Heartbeats(counted_s, late_after_s=stopped_s), stopped_s)
 
 
-class Watching(Protocol):
+class LauncherClaim(Protocol):
     """What a sidecar says of its launcher: a NodeReport, or a LocalState."""
 
     @property
@@ -242,7 +242,7 @@ class Watching(Protocol):
         """Whether that one lives."""
 
 
-def is_parting(one: Watching) -> bool:
+def is_parting(one: LauncherClaim) -> bool:
     """Whether it only outlives its launcher for a while: a living launcher's own comes first."""
     return bool(one.launcher_pid) and not one.launcher_alive
 

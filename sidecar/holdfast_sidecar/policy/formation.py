@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from holdfast_sidecar.config.settings import NodesSettings, Settings
 from holdfast_sidecar.policy.blame import agent_of
 from holdfast_sidecar.policy.cluster import Cluster
-from holdfast_sidecar.policy.outcome import Circumstances
+from holdfast_sidecar.policy.outcome import DecisionContext
 from holdfast_sidecar.policy.quarantine import find, is_kept_out
 from holdfast_sidecar.records.findings import Finding, Kind
 from holdfast_sidecar.records.formatting import natural_order
@@ -19,7 +19,7 @@ from holdfast_sidecar.records.reports import AgentReport, GateVerdict
 
 
 @dataclass(frozen=True)
-class Waiting:
+class NotFormed:
     """No attempt can be formed yet, and why."""
 
     reason: str
@@ -48,23 +48,23 @@ def form(
     joining: Sequence[AgentReport],
     previous: Sequence[Member],
     waited_s: float,
-) -> Formation | Waiting | Mismatch:
+) -> Formation | NotFormed | Mismatch:
     """Form an attempt out of the nodes that wait.
 
     joining: living agents that want in. previous: members of the last attempt (empty at first).
     waited_s: how long enough nodes have been here (last call, first attempt only).
     """
     if not joining:
-        return Waiting("no node has joined yet")
+        return NotFormed("no node has joined yet")
     survivors = [agent for agent in joining if _holds_a_place(agent, previous)]
     joining = alike(of_one_launch(joining, survivors), survivors)
     wanted = joining[0]
     if (mismatch := find_mismatch(joining)) is not None:
         return mismatch
     if len(joining) < wanted.min_nodes:
-        return Waiting(f"{len(joining)} of {wanted.min_nodes} nodes are here")
+        return NotFormed(f"{len(joining)} of {wanted.min_nodes} nodes are here")
     if not previous and len(joining) < wanted.max_nodes and waited_s < wanted.last_call_s:
-        return Waiting(f"last call: {len(joining)} of at most {wanted.max_nodes} nodes are here")
+        return NotFormed(f"last call: {len(joining)} of at most {wanted.max_nodes} nodes are here")
     return Formation(_number(_seat(joining, previous, wanted.max_nodes)))
 
 
@@ -225,13 +225,13 @@ def unfit_words(cluster: Cluster, waiting: Iterable[AgentReport]) -> str:
 
 
 def with_unfit(
-    formed: Formation | Waiting | Mismatch, cluster: Cluster, waiting: Sequence[AgentReport]
-) -> Formation | Waiting | Mismatch:
+    formed: Formation | NotFormed | Mismatch, cluster: Cluster, waiting: Sequence[AgentReport]
+) -> Formation | NotFormed | Mismatch:
     """What is waited for, with who is here and may not come in."""
-    if not isinstance(formed, Waiting):
+    if not isinstance(formed, NotFormed):
         return formed
     words = unfit_words(cluster, waiting) + _kept_out_words(cluster, waiting)
-    return Waiting(formed.reason + words)
+    return NotFormed(formed.reason + words)
 
 
 def _kept_out_words(cluster: Cluster, waiting: Iterable[AgentReport]) -> str:
@@ -313,7 +313,7 @@ QUARANTINE, RETURN = "quarantine", "return"
 """Events."""
 
 
-def with_hooks(plan: Plan, cluster: Cluster, circumstances: Circumstances) -> Plan:
+def with_hooks(plan: Plan, cluster: Cluster, circumstances: DecisionContext) -> Plan:
     """The plan with what is to be run for who went outside and came back since, and what became of
     what was run."""
     settings, leader = circumstances.settings.nodes, circumstances.leader

@@ -19,7 +19,7 @@ from holdfast_sidecar.records.checkpoint import (
 )
 from holdfast_sidecar.records.codec import decode, encode
 from holdfast_sidecar.records.plan import Candidate, Incident, Plan, Requeues
-from holdfast_sidecar.records.steps import Cause, SlowStanding
+from holdfast_sidecar.records.steps import SlowCause, SlowStanding
 from holdfast_sidecar.store.protocol import CURRENT, Section
 
 # For how long nodes have been slow without a break, as one leader saw it, and what that cost.
@@ -29,14 +29,14 @@ from holdfast_sidecar.store.protocol import CURRENT, Section
 
 CARRIED = frozenset(
     {
-        Cause.GPU_CLOCK,
-        Cause.GPU_POWER,
-        Cause.GPU_LINK,
-        Cause.GPU_SHARED,
-        Cause.COMPUTE,
-        Cause.CPU_CONTENTION,
-        Cause.MEMORY_PRESSURE,
-        Cause.LINK,
+        SlowCause.GPU_CLOCK,
+        SlowCause.GPU_POWER,
+        SlowCause.GPU_LINK,
+        SlowCause.GPU_SHARED,
+        SlowCause.COMPUTE,
+        SlowCause.CPU_CONTENTION,
+        SlowCause.MEMORY_PRESSURE,
+        SlowCause.LINK,
     }
 )
 """What stays behind with a node. Not among them: what the job brings along wherever it runs (uneven
@@ -48,7 +48,7 @@ LATE_S = 10.0
 
 
 @dataclass(frozen=True)
-class Spell:
+class SlowSince:
     """A node's slowness, as far as it was judged."""
 
     lasted_s: float = 0.0
@@ -65,23 +65,25 @@ class Spell:
         rest_s = self.lasted_s - self.lost_s
         return self.lost_s / rest_s if rest_s > 0 else 0.0
 
-    def longer(self, seen_s: float, gain: float) -> Spell:
+    def longer(self, seen_s: float, gain: float) -> SlowSince:
         """One judgement later. Faster by `gain` is shorter by gain / (1 + gain)."""
         lost_s = seen_s * gain / (1 + gain)
-        return Spell(self.lasted_s + seen_s, self.lost_s + lost_s, self.judgements + 1)
+        return SlowSince(self.lasted_s + seen_s, self.lost_s + lost_s, self.judgements + 1)
 
 
 class Endurance:
     """Follows standings of one leader's own."""
 
     def __init__(self) -> None:
-        self._spells: dict[str, Spell] = {}
+        self._spells: dict[str, SlowSince] = {}
         self._led = ""
         self._asked_s = float("-inf")
         self._judged_unix_s = 0.0
         self._watched_s = 0.0
 
-    def follow(self, standing: SlowStanding | None, led: str, now_s: float) -> Mapping[str, Spell]:
+    def follow(
+        self, standing: SlowStanding | None, led: str, now_s: float
+    ) -> Mapping[str, SlowSince]:
         """Node -> its spell so far. `led`: whose lease, which attempt; another one begins anew."""
         if led != self._led or now_s - self._asked_s > LATE_S:
             self._spells, self._judged_unix_s = {}, 0.0
@@ -95,11 +97,11 @@ class Endurance:
             self._spells = self._longer(_gains(standing), seen_s)
         return dict(self._spells)
 
-    def _longer(self, gains: Mapping[str, float], seen_s: float) -> dict[str, Spell]:
+    def _longer(self, gains: Mapping[str, float], seen_s: float) -> dict[str, SlowSince]:
         """Before the first judgement it was not watched."""
         known = self._spells
         return {
-            node: known[node].longer(seen_s, gain) if node in known else Spell(judgements=1)
+            node: known[node].longer(seen_s, gain) if node in known else SlowSince(judgements=1)
             for node, gain in gains.items()
         }
 
@@ -132,7 +134,7 @@ class Write:
 
 
 @dataclass(frozen=True)
-class Circumstances:
+class DecisionContext:
     """What a decision needs beside the cluster. Times: `now` monotonic, `now_unix_s` the wall clock
     that all leaders share (see stopwatch.SharedClock)."""
 
@@ -168,7 +170,7 @@ class Circumstances:
     """A fresh identifier for an incident, should one be needed."""
     leader: str = ""
     """The candidate that decides."""
-    slow: Mapping[str, Spell] = field(default_factory=dict)
+    slow: Mapping[str, SlowSince] = field(default_factory=dict)
     """Nodes that have been slow without a break, as this leader saw it."""
     start_s: float | None = None
     """How long the run's first start took; None: this leader did not see it."""
@@ -177,7 +179,7 @@ class Circumstances:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class Decision:
     """Writes to do in this order (a refused one ends the round), and what to look up first."""
 
     writes: tuple[Write, ...] = ()
@@ -196,9 +198,9 @@ class Outcome:
     """Enough nodes are here for a first attempt: the last call is running."""
 
 
-def write_plan(cluster: Cluster, plan: Plan) -> Outcome:
+def write_plan(cluster: Cluster, plan: Plan) -> Decision:
     """Replace the plan that was read."""
-    return Outcome((Write(Section.PLAN, CURRENT, encode(plan), cluster.plan_text),))
+    return Decision((Write(Section.PLAN, CURRENT, encode(plan), cluster.plan_text),))
 
 
 def amend(cluster: Cluster, incident: Incident) -> Write:
@@ -213,7 +215,7 @@ def stopped_over(incident: Incident, why: str) -> Incident:
     return dataclasses.replace(incident, decided="stop", stopped_for=why, reopened_unix_s=0.0)
 
 
-def stopped(plan: Plan, circumstances: Circumstances, exit_code: int, message: str) -> Plan:
+def stopped(plan: Plan, circumstances: DecisionContext, exit_code: int, message: str) -> Plan:
     """The plan, ended for good."""
     return dataclasses.replace(
         plan, state="stopped", epoch=circumstances.epoch, exit_code=exit_code, message=message

@@ -45,7 +45,7 @@ Grade = tuple[int, float]
 
 
 @dataclass(frozen=True)
-class Answer:
+class PrecautionState:
     """When a trouble was last saved for, and how bad it was then."""
 
     at_unix_s: float
@@ -56,7 +56,7 @@ class Precautions:
     """For what the job was saved; of what this leader does not know the ledger tells when."""
 
     def __init__(self) -> None:
-        self._answers: dict[str, Answer] = {}
+        self._answers: dict[str, PrecautionState] = {}
 
     def wanted(self, cluster: Cluster, plan: Plan, now_unix_s: float) -> Finding | None:
         """What a checkpoint should be made for now; None: there is nothing.
@@ -74,7 +74,7 @@ class Precautions:
 
     def ordered(self, finding: Finding, now_unix_s: float) -> None:
         """A checkpoint is on its way for it."""
-        self._answers[_trouble(finding)] = Answer(now_unix_s, _grade(finding))
+        self._answers[_trouble(finding)] = PrecautionState(now_unix_s, _grade(finding))
 
     def forget(self, order: CheckpointOrder) -> None:
         """It came to nothing, and should be tried again at once."""
@@ -96,7 +96,7 @@ class Precautions:
         if not known and order is not None and not order.came_too_late:
             known = [now_unix_s for name in order.answers if _without_onset(name) == trouble]
         if known:
-            self._answers[trouble] = Answer(max(known), _grade(finding))
+            self._answers[trouble] = PrecautionState(max(known), _grade(finding))
 
     def _is_wanted(self, finding: Finding, saved_unix_s: float, now_unix_s: float) -> bool:
         before = self._answers.get(_trouble(finding))

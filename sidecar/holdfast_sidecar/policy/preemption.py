@@ -38,7 +38,7 @@ TIME_LIMIT = "time limit"
 
 
 @dataclass(frozen=True)
-class Preemption:
+class PreemptionState:
     """Members that were asked to go."""
 
     nodes: tuple[str, ...]
@@ -50,7 +50,7 @@ class Preemption:
 
 
 @dataclass(frozen=True)
-class Saved:
+class PreemptionSave:
     """How the checkpoint that was made for it stands."""
 
     is_over: bool
@@ -59,12 +59,12 @@ class Saved:
 
 def find(
     cluster: Cluster, plan: Plan, settings: PolicySettings, waited_s: float
-) -> Preemption | None:
+) -> PreemptionState | None:
     """Who of this attempt's members was asked to go; None: nobody. `waited_s`: for how long so."""
     if left_s := limit_near(cluster, plan, settings):
         # The nodes of an allocation end together.
         nodes = tuple(member.node for member in plan.members)
-        return Preemption(nodes, TIME_LIMIT, left_s, is_whole=True)
+        return PreemptionState(nodes, TIME_LIMIT, left_s, is_whole=True)
     asked = {
         member.node: (reason, grace_s)
         for member in plan.members
@@ -75,7 +75,7 @@ def find(
     if not asked:
         return None
     reasons = sorted({reason for reason, _ in asked.values()})
-    return Preemption(
+    return PreemptionState(
         tuple(sorted(asked)),
         ", ".join(reasons),
         min(grace_s for _, grace_s in asked.values()) - waited_s,
@@ -147,22 +147,28 @@ def is_for_it(order: CheckpointOrder, plan: Plan) -> bool:
     return order.attempt == plan.attempt and ASKED_BY in order.answers
 
 
-def judge(preemption: Preemption, cluster: Cluster, plan: Plan, waited_s: float) -> Saved:
+def judge(
+    preemption: PreemptionState, cluster: Cluster, plan: Plan, waited_s: float
+) -> PreemptionSave:
     """Whether there is still something to wait for."""
     order = cluster.checkpoint
     is_late = preemption.left_s <= LAST_S
     if order is None or not is_for_it(order, plan):
-        return Saved(is_late, "there was no time for a checkpoint")
+        return PreemptionSave(is_late, "there was no time for a checkpoint")
     if order.state == "complete":
         spread = waited_s >= SPREAD_S or preemption.is_whole
-        return Saved(spread or is_late, f"the checkpoint of step {order.step} is complete")
+        return PreemptionSave(spread or is_late, f"the checkpoint of step {order.step} is complete")
     if order.state != "void":
-        return Saved(is_late, f"the checkpoint of step {order.step} was not complete in time")
+        return PreemptionSave(
+            is_late, f"the checkpoint of step {order.step} was not complete in time"
+        )
     is_final = is_late or wants(cluster, plan) is False
-    return Saved(is_final, f"there is no checkpoint of step {order.step}: {order.reason}")
+    return PreemptionSave(is_final, f"there is no checkpoint of step {order.step}: {order.reason}")
 
 
-def conclude(preemption: Preemption, saved: Saved, plan: Plan) -> tuple[Plan, Incident]:
+def conclude(
+    preemption: PreemptionState, saved: PreemptionSave, plan: Plan
+) -> tuple[Plan, Incident]:
     """The plan without these nodes, or the job's end, and the incident it is remembered by."""
     message = f"preempted ({preemption.why} on {', '.join(preemption.nodes)}): {saved.words}"
     incident = Incident(

@@ -13,8 +13,8 @@ from holdfast_sidecar.policy import requeue
 from holdfast_sidecar.policy.attached import is_attached, observe
 from holdfast_sidecar.policy.cluster import Cluster
 from holdfast_sidecar.policy.outcome import (
-    Circumstances,
-    Outcome,
+    Decision,
+    DecisionContext,
     Write,
     amend,
     stopped,
@@ -38,7 +38,7 @@ def _amid(cluster: Cluster, plan: Plan, stop: str) -> tuple[Write, ...]:
     return (amend(cluster, stopped_over(incident, stop)),)
 
 
-def decide(cluster: Cluster, circumstances: Circumstances) -> Outcome:
+def decide(cluster: Cluster, circumstances: DecisionContext) -> Decision:
     """One step for the plan."""
     if cluster.plan is None and is_attached(cluster):
         return observe(cluster, circumstances)
@@ -52,14 +52,14 @@ def decide(cluster: Cluster, circumstances: Circumstances) -> Outcome:
     return dataclasses.replace(outcome, writes=writes)
 
 
-def _next_step(cluster: Cluster, circumstances: Circumstances) -> Outcome:
+def _next_step(cluster: Cluster, circumstances: DecisionContext) -> Decision:
     plan = cluster.plan
     if plan is None or plan.state in TERMINAL:
         return begin(cluster, circumstances, after=plan)
     if (stop := cluster.asked_to_stop()) is not None:
         ended = write_plan(cluster, stopped(plan, circumstances, 0, stop)).writes
         left = (*overtaken(cluster, plan, circumstances.now_unix_s), *_amid(cluster, plan, stop))
-        return Outcome((*left, *ended))
+        return Decision((*left, *ended))
     if (changed := take_in(cluster, plan, circumstances)) is not None:
         return changed
     if plan.state == "running":

@@ -15,11 +15,11 @@ from holdfast_sidecar.policy.checkpoint_schedule import cost_of
 from holdfast_sidecar.policy.cluster import Cluster
 from holdfast_sidecar.policy.formation import find_spares
 from holdfast_sidecar.policy.modes import mode_of_job
-from holdfast_sidecar.policy.outcome import CARRIED, Circumstances, Spell
+from holdfast_sidecar.policy.outcome import CARRIED, DecisionContext, SlowSince
 from holdfast_sidecar.policy.requests import too_few_without
 from holdfast_sidecar.records.formatting import gained, percent, span, who, why
 from holdfast_sidecar.records.plan import Incident, Plan, Quarantine
-from holdfast_sidecar.records.steps import Cause, Slowness, SlowStanding
+from holdfast_sidecar.records.steps import SlowCause, Slowness, SlowStanding
 
 # Whether it is worth a restart to go on without a slow node: only when it has been slow for long,
 # for a reason that stays with it, and when the job has lost as much by it as the restart will cost.
@@ -67,7 +67,7 @@ class Beside:
 
 def obstacle(
     one: Slowness,
-    spell: Spell | None,
+    spell: SlowSince | None,
     restart_s: float,
     policy: PolicySettings,
     beside: Beside = Beside(),
@@ -81,7 +81,7 @@ def obstacle(
 def not_its_node(one: Slowness, beside: Beside) -> str:
     """Why another node would be no better."""
     if not one.node or one.cause not in CARRIED:
-        against = "what nobody can explain" if one.cause is Cause.UNKNOWN else one.cause.value
+        against = "what nobody can explain" if one.cause is SlowCause.UNKNOWN else one.cause.value
         return f"another node is no help against {against}"
     if one.is_asleep and beside.well:
         are = "the other rank on its node is" if beside.well == 1 else "other ranks on its node are"
@@ -90,7 +90,7 @@ def not_its_node(one: Slowness, beside: Beside) -> str:
 
 
 def not_yet(
-    one: Slowness, spell: Spell | None, restart_s: float, policy: PolicySettings, beside: Beside
+    one: Slowness, spell: SlowSince | None, restart_s: float, policy: PolicySettings, beside: Beside
 ) -> str:
     """Why it is not worth it by now."""
     doubt = GUESSED if is_doubtful(one, beside) else 1.0
@@ -155,7 +155,7 @@ class Replacement:
         return f"{STRAGGLER}:{self.slow.node}"
 
 
-class Saved(Enum):
+class ReplacementSave(Enum):
     """How far the checkpoint is that a replacement waits for."""
 
     NO = "no"
@@ -172,7 +172,7 @@ def own_standing(cluster: Cluster, plan: Plan, leader: str) -> SlowStanding | No
     return standing if is_current and plan.state == "running" else None
 
 
-def find(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Replacement | None:
+def find(cluster: Cluster, plan: Plan, circumstances: DecisionContext) -> Replacement | None:
     """The node that a spare should take the place of; whether that may be done is for the mode."""
     standing = own_standing(cluster, plan, circumstances.leader)
     if standing is None or not circumstances.slow:
@@ -191,7 +191,7 @@ def find(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Replacem
     return None
 
 
-def price(cluster: Cluster, circumstances: Circumstances) -> float:
+def price(cluster: Cluster, circumstances: DecisionContext) -> float:
     """What a restart costs, as far as this leader knows."""
     return restart_cost_s(cluster, circumstances.start_s)
 
@@ -203,7 +203,7 @@ def well_beside(one: Slowness, standing: SlowStanding, plan: Plan) -> Beside:
     return Beside(well=len(there - slow), slow=len(slow))
 
 
-def hindrance(cluster: Cluster, plan: Plan, one: Slowness, circumstances: Circumstances) -> str:
+def hindrance(cluster: Cluster, plan: Plan, one: Slowness, circumstances: DecisionContext) -> str:
     """Why the job can't go on without this node now, or may not be restarted again."""
     settings, now = circumstances.settings, circumstances.now_unix_s
     agent = cluster.agents[one.node]
@@ -251,7 +251,7 @@ def cap(cluster: Cluster, policy: PolicySettings) -> int:
     return min(caps) if caps else policy.max_restarts
 
 
-def acted_on(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Replacement | None:
+def acted_on(cluster: Cluster, plan: Plan, circumstances: DecisionContext) -> Replacement | None:
     """As `find`, where it may be done and the job can be saved before."""
     if mode_of_job(circumstances.settings, STRAGGLER) != "act" or plan.pause is not None:
         return None
@@ -261,25 +261,27 @@ def acted_on(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Repl
     return found
 
 
-def how_saved(found: Replacement, cluster: Cluster, plan: Plan, now_unix_s: float) -> Saved:
+def how_saved(
+    found: Replacement, cluster: Cluster, plan: Plan, now_unix_s: float
+) -> ReplacementSave:
     """How far its checkpoint is. One that came to nothing is tried again after the next one; one
     after which nobody was replaced, as long after as it takes to find a node slow."""
     order = cluster.checkpoint
     is_own = order is not None and found.asked_by in order.answers
     if order is None or not is_own or order.attempt != plan.attempt or order.came_too_late:
-        return Saved.NO
+        return ReplacementSave.NO
     if order.state in ("armed", "writing"):
-        return Saved.UNDER_WAY
+        return ReplacementSave.UNDER_WAY
     if order.state != "complete":
-        return Saved.FAILED
+        return ReplacementSave.FAILED
     entry = cluster.ledger.get(order.identifier)
     if entry is None:
-        return Saved.UNDER_WAY
-    return Saved.YES if now_unix_s - entry.at_unix_s <= FRESH_S else Saved.NO
+        return ReplacementSave.UNDER_WAY
+    return ReplacementSave.YES if now_unix_s - entry.at_unix_s <= FRESH_S else ReplacementSave.NO
 
 
 def _was_just_saved(
-    found: Replacement, cluster: Cluster, plan: Plan, circumstances: Circumstances
+    found: Replacement, cluster: Cluster, plan: Plan, circumstances: DecisionContext
 ) -> bool:
     """Whether a checkpoint for it is too old already, and too young for another: a node on the
     verge of being replaced makes no series of them."""
@@ -291,23 +293,23 @@ def _was_just_saved(
     )
 
 
-def asks_to_save(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> str:
+def asks_to_save(cluster: Cluster, plan: Plan, circumstances: DecisionContext) -> str:
     """The name by which a checkpoint is wanted for a replacement; empty: none is."""
     found = acted_on(cluster, plan, circumstances)
     if found is None:
         return ""
-    is_wanted = how_saved(found, cluster, plan, circumstances.now_unix_s) is Saved.NO
+    is_wanted = how_saved(found, cluster, plan, circumstances.now_unix_s) is ReplacementSave.NO
     is_again = _was_just_saved(found, cluster, plan, circumstances)
     return found.asked_by if is_wanted and not is_again else ""
 
 
-def due(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Incident | None:
+def due(cluster: Cluster, plan: Plan, circumstances: DecisionContext) -> Incident | None:
     """The incident for which the attempt is ended now: the job is saved, and all else holds."""
     found = acted_on(cluster, plan, circumstances)
     if found is None:
         return None
     saved = how_saved(found, cluster, plan, circumstances.now_unix_s)
-    return incident_of(found, plan) if saved is Saved.YES else None
+    return incident_of(found, plan) if saved is ReplacementSave.YES else None
 
 
 def incident_of(found: Replacement, plan: Plan) -> Incident:
@@ -336,14 +338,14 @@ MOST = 8
 """Of those who are slow: more is no page."""
 
 SAVING = {
-    Saved.NO: "the next checkpoint is not reached yet",
-    Saved.UNDER_WAY: "its checkpoint is being made",
-    Saved.FAILED: "its checkpoint failed",
-    Saved.YES: "it is about to be",
+    ReplacementSave.NO: "the next checkpoint is not reached yet",
+    ReplacementSave.UNDER_WAY: "its checkpoint is being made",
+    ReplacementSave.FAILED: "its checkpoint failed",
+    ReplacementSave.YES: "it is about to be",
 }
 
 
-def why_they_stay(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> dict[str, str]:
+def why_they_stay(cluster: Cluster, plan: Plan, circumstances: DecisionContext) -> dict[str, str]:
     """Who is slow -> why nobody takes the place; nothing where that is not wanted at all."""
     standing = own_standing(cluster, plan, circumstances.leader)
     if standing is None or circumstances.settings.policy.replace_slow_after_s <= 0:
@@ -357,7 +359,7 @@ def _why(
     standing: SlowStanding,
     cluster: Cluster,
     plan: Plan,
-    circumstances: Circumstances,
+    circumstances: DecisionContext,
 ) -> str:
     """First what no patience helps against."""
     settings, beside = circumstances.settings, well_beside(one, standing, plan)

@@ -20,7 +20,7 @@ class Through:
 
 
 @dataclass(frozen=True)
-class Void:
+class ReplicationVoid:
     """The order came to nothing, and why."""
 
     reason: str
@@ -34,7 +34,7 @@ class Moved:
 
 
 @dataclass(frozen=True)
-class Pending:
+class ReplicationPending:
     """Still under way."""
 
 
@@ -188,30 +188,30 @@ def judge_peers(
     nodes: Mapping[str, NodeReport],
     lost: Collection[str],
     armed_for_s: float,
-) -> Through | Void | Moved | Pending:
+) -> Through | ReplicationVoid | Moved | ReplicationPending:
     """What became of an armed order."""
     if plan.attempt != order.attempt or plan.state != "running":
-        return Void("the attempt ended")
+        return ReplicationVoid("the attempt ended")
     takes_part = order.pulls.keys() | set(order.pulls.values())
     if gone := sorted(takes_part & set(lost)):
-        return Void(f"node {gone[0]} is lost")
+        return ReplicationVoid(f"node {gone[0]} is lost")
     for node in sorted(takes_part):
         report = nodes.get(node)
         if report is None or report.snapshot is None:
-            return Void(f"node {node} says nothing of snapshots")
+            return ReplicationVoid(f"node {node} says nothing of snapshots")
         if report.snapshot.copied_for.get(order.identifier) == "void":
-            return Void(f"node {node} has no snapshot of step {order.step}")
+            return ReplicationVoid(f"node {node} has no snapshot of step {order.step}")
     step = _copied_at(order, nodes)
     if step is None:
-        return Void("ranks came to different boundaries")
+        return ReplicationVoid("ranks came to different boundaries")
     if step != order.step:
         return Moved(step)
     if all(_has_pulled(nodes[holder], order) for holder in order.pulls.values()):
         return Through()
     if armed_for_s > order.deadline_s:
         late = [h for h in set(order.pulls.values()) if not _has_pulled(nodes[h], order)]
-        return Void(f"node {min(late)} did not fetch it within {order.deadline_s:g} s")
-    return Pending()
+        return ReplicationVoid(f"node {min(late)} did not fetch it within {order.deadline_s:g} s")
+    return ReplicationPending()
 
 
 def _copied_at(order: PeerOrder, nodes: Mapping[str, NodeReport]) -> int | None:
@@ -265,7 +265,7 @@ def lag_steps(cluster: Cluster, plan: Plan) -> int | None:
 
 
 @dataclass(frozen=True)
-class Wait:
+class ReplicaWait:
     """One rank's, as judged at one tick."""
 
     shall_wait: bool = True
@@ -276,8 +276,8 @@ class Wait:
 
 
 def judge_peer_wait(
-    before: Wait, sealed: int, safe: int, is_paired: bool, now_s: float, timeout_s: float
-) -> Wait:
+    before: ReplicaWait, sealed: int, safe: int, is_paired: bool, now_s: float, timeout_s: float
+) -> ReplicaWait:
     """A rank waits as long as its partner keeps up.
 
     It is let go when nothing was confirmed for `timeout_s`, or nobody would confirm; and it waits
@@ -295,7 +295,7 @@ def judge_peer_wait(
         shall_wait = since_s is None or now_s - since_s < timeout_s
     else:
         shall_wait = not is_behind
-    return Wait(shall_wait, since_s, safe)
+    return ReplicaWait(shall_wait, since_s, safe)
 
 
 # How many slots this node's ranks get, and whether there is room for copies of another node's.
@@ -309,7 +309,7 @@ within minutes; above it loaders and allocators breathe, and slots would come an
 
 
 @dataclass(frozen=True)
-class Room:
+class SnapshotSpace:
     """What is free for snapshots, bytes. What they take already counts as free: it is theirs."""
 
     shared_memory: int | None
@@ -380,7 +380,7 @@ class MemoryPlan:
 
 
 def plan_memory(
-    wants: Sequence[int], room: Room, wish: Wish, failures: int = 0, given_up: int = 0
+    wants: Sequence[int], room: SnapshotSpace, wish: Wish, failures: int = 0, given_up: int = 0
 ) -> MemoryPlan:
     """The first rung of the ladder that fits.
 
@@ -436,7 +436,7 @@ def _size(wants: Sequence[int], slots: int, copies: bool) -> int:
     return sum(wants) * (slots + COPIES_KEPT * copies)
 
 
-def _reckoning(wants: Sequence[int], slots: int, copies: bool, room: Room) -> str:
+def _reckoning(wants: Sequence[int], slots: int, copies: bool, room: SnapshotSpace) -> str:
     free = f"of {gigabytes(room.least)} free"
     if slots == 0:
         return f"snapshots: none, {free}"
@@ -454,7 +454,7 @@ _GROWN = (
 )
 
 
-def _shortage(wants: Sequence[int], best: tuple[int, bool], wish: Wish, room: Room) -> str:
+def _shortage(wants: Sequence[int], best: tuple[int, bool], wish: Wish, room: SnapshotSpace) -> str:
     bound = "shared memory" if room.bound_by == "shared_memory" else "memory"
     needed = gigabytes(_size(wants, *best))
     return (

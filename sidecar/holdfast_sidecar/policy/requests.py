@@ -14,10 +14,10 @@ from holdfast_sidecar.policy.blame import too_few_to_decide
 from holdfast_sidecar.policy.checkpoint_choice import find_snapshot, onset_in
 from holdfast_sidecar.policy.cluster import Cluster
 from holdfast_sidecar.policy.formation import with_hooks
-from holdfast_sidecar.policy.outcome import Circumstances, Outcome, Write, write_plan
+from holdfast_sidecar.policy.outcome import Decision, DecisionContext, Write, write_plan
 from holdfast_sidecar.policy.quarantine import lasting, let_in
 from holdfast_sidecar.records.codec import encode
-from holdfast_sidecar.records.plan import Candidate, Incident, Member, Pause, Plan, Request
+from holdfast_sidecar.records.plan import Candidate, Incident, Member, PauseWindow, Plan, Request
 from holdfast_sidecar.store.protocol import Section
 
 RESTART = "restart"
@@ -26,7 +26,7 @@ RESTART = "restart"
 KINDS = frozenset({"pause", "resume", RESTART}) | quarantine.KINDS
 
 
-def take_in(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Outcome | None:
+def take_in(cluster: Cluster, plan: Plan, circumstances: DecisionContext) -> Decision | None:
     """Change the plan as was asked, and end what is over; None: it stays as it is."""
     if too_few_to_decide(cluster, plan, circumstances.majority):
         return None  # the others may have been asked for something else
@@ -45,7 +45,7 @@ def take_in(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Outco
     if changed != plan:
         changed = dataclasses.replace(changed, epoch=circumstances.epoch)
         writes = [*write_plan(cluster, changed).writes, *writes]
-    return Outcome(tuple(writes)) if writes else None
+    return Decision(tuple(writes)) if writes else None
 
 
 def is_met(cluster: Cluster, plan: Plan, request: Request) -> bool:
@@ -138,7 +138,7 @@ def _changed(cluster: Cluster, plan: Plan, request: Request, now: float) -> Plan
     if request.kind in quarantine.KINDS:
         return quarantine.changed(plan, request, cluster.agents.values())
     if request.kind == "pause":
-        pause = Pause(request.by, request.reason, now, now + request.for_s)
+        pause = PauseWindow(request.by, request.reason, now, now + request.for_s)
         return dataclasses.replace(plan, pause=pause)
     if request.node:
         return dataclasses.replace(plan, outside=let_in(plan.outside, request.node))

@@ -13,7 +13,7 @@ from holdfast_sidecar.config.settings import StallSettings
 from holdfast_sidecar.policy.blame import agent_of
 from holdfast_sidecar.policy.budget import EXIT_DO_NOT_REQUEUE, EXIT_REQUEUE, PLANNED
 from holdfast_sidecar.policy.cluster import Cluster
-from holdfast_sidecar.policy.outcome import Circumstances, Write, amend
+from holdfast_sidecar.policy.outcome import DecisionContext, Write, amend
 from holdfast_sidecar.policy.withheld import is_anyone_silent
 from holdfast_sidecar.records.account import Account
 from holdfast_sidecar.records.codec import decode, encode
@@ -98,7 +98,7 @@ def launch_had_stepped(cluster: Cluster, plan: Plan, exits: Iterable[Exit] = ())
     return before.has_stepped or before.step > 0 or had_stepped(cluster, plan, exits)
 
 
-def recoveries(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> tuple[Write, ...]:
+def recoveries(cluster: Cluster, plan: Plan, circumstances: DecisionContext) -> tuple[Write, ...]:
     """Incidents that are over though no step tells it: all ranks have lived on for long enough."""
     waiting = under_way(cluster, plan)
     if not waiting or has_shown_steps(cluster, plan, cluster.account):
@@ -111,7 +111,7 @@ def recoveries(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> tu
 
 
 def recoveries_at_end(
-    cluster: Cluster, plan: Plan, circumstances: Circumstances
+    cluster: Cluster, plan: Plan, circumstances: DecisionContext
 ) -> tuple[Write, ...]:
     """The same when every rank has ended well, however soon."""
     if has_shown_steps(cluster, plan, cluster.account):
@@ -121,7 +121,7 @@ def recoveries_at_end(
 
 
 def _over(
-    cluster: Cluster, incidents: list[Incident], why: str, circumstances: Circumstances
+    cluster: Cluster, incidents: list[Incident], why: str, circumstances: DecisionContext
 ) -> tuple[Write, ...]:
     now = circumstances.now_unix_s
     return tuple(
@@ -191,7 +191,7 @@ def going_on(plan: Plan) -> Requeues:
     return plan.requeues if is_open else Requeues()
 
 
-def limited(write: Write, cluster: Cluster, circumstances: Circumstances) -> Write:
+def limited(write: Write, cluster: Cluster, circumstances: DecisionContext) -> Write:
     """The plan to be written, counted where it ends the job with 75, and ending it with 65 where
     that was so too often."""
     limit = circumstances.settings.policy.requeue_limit
@@ -206,7 +206,7 @@ def limited(write: Write, cluster: Cluster, circumstances: Circumstances) -> Wri
     return dataclasses.replace(write, value=encode(counted))
 
 
-def _one_more(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Requeues:
+def _one_more(cluster: Cluster, plan: Plan, circumstances: DecisionContext) -> Requeues:
     stepped = launch_had_stepped(cluster, plan)
     before = dataclasses.replace(plan.requeues, has_stepped=stepped)
     furthest = _furthest(cluster, plan)
@@ -224,7 +224,7 @@ def _furthest(cluster: Cluster, plan: Plan) -> int:
     return max((*(r.step for r in ranks), *(i.step_reached for i in incidents)), default=0)
 
 
-def _has_worked_unseen(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> bool:
+def _has_worked_unseen(cluster: Cluster, plan: Plan, circumstances: DecisionContext) -> bool:
     """Whether this run, whose steps nobody sees, lived for long: then it may well have come on."""
     lived_s = circumstances.now_unix_s - plan.began_unix_s if plan.began_unix_s else 0.0
     is_unseen = not has_shown_steps(cluster, plan, cluster.account)

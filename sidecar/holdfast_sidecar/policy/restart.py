@@ -38,8 +38,8 @@ from holdfast_sidecar.policy.exclusion import (
 )
 from holdfast_sidecar.policy.formation import awaits_words, unfit_words, with_hooks, with_unfit
 from holdfast_sidecar.policy.outcome import (
-    Circumstances,
-    Outcome,
+    Decision,
+    DecisionContext,
     amend,
     stopped,
     stopped_over,
@@ -177,10 +177,10 @@ OF_A_LOSS = ("node_lost", "node_left")
 """Causes by which a node is gone with all its ranks."""
 
 
-def await_evidence(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Outcome:
+def await_evidence(cluster: Cluster, plan: Plan, circumstances: DecisionContext) -> Decision:
     """Nothing is ended before every living node kept what would die, or the time for it is over."""
     if paused := why_paused(plan):
-        return Outcome(waiting=paused)
+        return Decision(waiting=paused)
     missing = [
         member.node
         for member in plan.members
@@ -190,37 +190,37 @@ def await_evidence(cluster: Cluster, plan: Plan, circumstances: Circumstances) -
     ]
     timed_out = circumstances.evidence_for_s > circumstances.settings.policy.evidence_timeout_s
     if missing and not timed_out:
-        return Outcome(waiting=f"waiting for evidence from {', '.join(sorted(missing))}")
+        return Decision(waiting=f"waiting for evidence from {', '.join(sorted(missing))}")
     ended = dataclasses.replace(plan, state="ended", epoch=circumstances.epoch)
     incident = with_places(cluster, with_keepers(cluster, _known(cluster, plan, circumstances)))
     stamped = dataclasses.replace(incident, ended_unix_s=circumstances.now_unix_s)
-    return Outcome((amend(cluster, stamped), *write_plan(cluster, ended).writes))
+    return Decision((amend(cluster, stamped), *write_plan(cluster, ended).writes))
 
 
-def reform(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Outcome:
+def reform(cluster: Cluster, plan: Plan, circumstances: DecisionContext) -> Decision:
     """After an end: wait until the living are down, name the culprit, restart or stop."""
     known = _written(cluster, plan)
     if known is not None and running.is_interrupted(cluster, plan):
         # Launchers that leave join no other attempt, though they may still say that they would.
         open_yet = () if known.decided else (amend(cluster, running.closed_as_interruption(known)),)
-        return Outcome(open_yet, waiting=running.TOLD)
+        return Decision(open_yet, waiting=running.TOLD)
     if known is not None and _is_news(explained := _explained(known, cluster, plan), known):
         # The finding may be gone with its sidecar: whoever leads next need not see it again.
-        return Outcome((amend(cluster, explained),))
+        return Decision((amend(cluster, explained),))
     if awaited := _still_ending(cluster, plan):
-        return Outcome(waiting=f"waiting for {', '.join(awaited)} to end its ranks")
+        return Decision(waiting=f"waiting for {', '.join(awaited)} to end its ranks")
     incident = _final(cluster, plan, circumstances)
     if few := _why_not_yet(cluster, plan, incident, circumstances):
-        return Outcome(waiting=few)
+        return Decision(waiting=few)
     if plan.incident and known is None:
         # Whoever ended the attempt died before it wrote this down, and pauses count from now on; or
         # the store lost what was written.
         ended_unix_s = incident.ended_unix_s or circumstances.now_unix_s
         missed = dataclasses.replace(incident, ended_unix_s=ended_unix_s)
-        return Outcome((amend(cluster, missed),))
+        return Decision((amend(cluster, missed),))
     if known is not None and (_is_news(incident, known) or _is_loss(incident, known)):
         # Of a loss at once: until enough nodes are here again people are told of what is known now.
-        return Outcome((amend(cluster, incident),))
+        return Decision((amend(cluster, incident),))
     settings, now = circumstances.settings, circumstances.now_unix_s
     way = find_way(cluster, plan, incident, settings, cap(cluster, settings.policy), now)
     if isinstance(way, budget.Stop):
@@ -229,7 +229,7 @@ def reform(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Outcom
             refused = dataclasses.replace(refused, outside=way.outside)
             refused = with_hooks(refused, cluster, circumstances)
         stamped = stopped_over(incident, way.message)
-        return Outcome((amend(cluster, stamped), *write_plan(cluster, refused).writes))
+        return Decision((amend(cluster, stamped), *write_plan(cluster, refused).writes))
     if circumstances.ended_for_s < way.pause_s:
         return _back_off(cluster, plan, way, circumstances)
     return _go_on(cluster, plan, way, circumstances)
@@ -247,7 +247,7 @@ def _still_ending(cluster: Cluster, plan: Plan) -> list[str]:
 
 
 def _why_not_yet(
-    cluster: Cluster, plan: Plan, incident: Incident, circumstances: Circumstances
+    cluster: Cluster, plan: Plan, incident: Incident, circumstances: DecisionContext
 ) -> str:
     """Why nothing is decided for the moment; empty: nothing speaks against it.
 
@@ -266,36 +266,36 @@ def _why_not_yet(
     return f"{', '.join(silent)} silent, and may be back in a moment"
 
 
-def _back_off(cluster: Cluster, plan: Plan, way: Way, circumstances: Circumstances) -> Outcome:
+def _back_off(cluster: Cluster, plan: Plan, way: Way, circumstances: DecisionContext) -> Decision:
     """Tell launchers, and so people, what is waited for and how long in all."""
     attempt = next_attempt(cluster, cluster.willing(), plan.attempt)
     words = f"waiting {way.pause_s:.3g} s before attempt {attempt}: {way.why_pause}"
     if plan.waits == words:
-        return Outcome(waiting=words)
+        return Decision(waiting=words)
     told = dataclasses.replace(plan, waits=words, epoch=circumstances.epoch)
-    return Outcome(write_plan(cluster, told).writes, waiting=words)
+    return Decision(write_plan(cluster, told).writes, waiting=words)
 
 
-def _go_on(cluster: Cluster, plan: Plan, way: Way, circumstances: Circumstances) -> Outcome:
+def _go_on(cluster: Cluster, plan: Plan, way: Way, circumstances: DecisionContext) -> Decision:
     """Open the next attempt, once enough nodes are here that may come in."""
     cluster = _without(cluster, plan, way.outside)
     joining, now = cluster.joining(), circumstances.now_unix_s
     if unheard := awaits_words(cluster, cluster.waiting()):
-        return Outcome(waiting=unheard)
+        return Decision(waiting=unheard)
     formed = formation.form(joining, plan.members, 0.0)
     formed = with_unfit(formed, cluster, cluster.waiting())
     patience = circumstances.settings.policy.join_timeout_s
     is_late = circumstances.awaiting_for_s > way.pause_s + patience
-    if is_late and isinstance(formed, formation.Waiting):
+    if is_late and isinstance(formed, formation.NotFormed):
         message = f"{len(joining)} nodes came back within {patience:g} s, too few to go on"
         message += unfit_words(cluster, cluster.waiting())
         refused = stopped(plan, circumstances, budget.EXIT_REQUEUE, message)
         stamped = stopped_over(way.incident, message)
-        return Outcome((amend(cluster, stamped), *write_plan(cluster, refused).writes))
-    if plan.waits and isinstance(formed, formation.Waiting):
+        return Decision((amend(cluster, stamped), *write_plan(cluster, refused).writes))
+    if plan.waits and isinstance(formed, formation.NotFormed):
         # The pause is over; what is still waited for is said by those that wait.
         told = dataclasses.replace(plan, waits="", epoch=circumstances.epoch)
-        return Outcome(write_plan(cluster, told).writes, waiting=formed.reason)
+        return Decision(write_plan(cluster, told).writes, waiting=formed.reason)
     reopened = dataclasses.replace(way.incident, decided="restart", reopened_unix_s=now)
     attempt = next_attempt(cluster, cluster.willing(), plan.attempt)
     return open_attempt(cluster, formed, attempt, reopened, circumstances)
@@ -326,12 +326,12 @@ def _explained(incident: Incident, cluster: Cluster, plan: Plan) -> Incident:
     return dataclasses.replace(better, seen_as=incident.cause) if is_news else better
 
 
-def _final(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Incident:
+def _final(cluster: Cluster, plan: Plan, circumstances: DecisionContext) -> Incident:
     """The incident with what has become known since, which may be what its hardware told."""
     return _explained(_told_since(cluster, plan, circumstances), cluster, plan)
 
 
-def _told_since(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Incident:
+def _told_since(cluster: Cluster, plan: Plan, circumstances: DecisionContext) -> Incident:
     """What launchers told since: later exits, a node that never came back."""
     incident = with_keepers(cluster, _known(cluster, plan, circumstances))
     if _said_why(cluster, plan, incident):
@@ -382,7 +382,7 @@ def _told_since(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> I
 
 
 def _has_cause_of_its_own(
-    incident: Incident, cluster: Cluster, plan: Plan, circumstances: Circumstances
+    incident: Incident, cluster: Cluster, plan: Plan, circumstances: DecisionContext
 ) -> bool:
     """Whether ranks crashed by themselves, and of the nodes that are missed since nothing but a
     short silence is known: one that the store does not hear for a moment has nothing to do with
@@ -435,7 +435,7 @@ def _not_by_us(exit_: Exit) -> str:
     return ", not by Holdfast" if exit_.exit_code in FROM_OUTSIDE and not exit_.message else ""
 
 
-def _known(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Incident:
+def _known(cluster: Cluster, plan: Plan, circumstances: DecisionContext) -> Incident:
     """The incident as written down, here or on this node's disk, else as far as the plan that names
     it tells of it."""
     if (written := _written(cluster, plan)) is not None:

@@ -40,8 +40,8 @@ from holdfast_sidecar.policy.formation import alike
 from holdfast_sidecar.policy.modes import mode_of_job
 from holdfast_sidecar.policy.numbers import find_divergence
 from holdfast_sidecar.policy.outcome import (
-    Circumstances,
-    Outcome,
+    Decision,
+    DecisionContext,
     Write,
     amend,
     note_bundles,
@@ -110,7 +110,7 @@ def _is_of_victim(reason: str) -> bool:
     return ABORTED in reason or speaks_of_peer(OF_WHOM.sub("", reason))
 
 
-def watch(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Outcome:
+def watch(cluster: Cluster, plan: Plan, circumstances: DecisionContext) -> Decision:
     """Look for a reason to end the attempt; there mostly is none."""
     if all(has_succeeded(cluster, plan, member) for member in plan.members):
         done = dataclasses.replace(plan, state="done", epoch=circumstances.epoch, message="")
@@ -119,12 +119,12 @@ def watch(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Outcome
             *requeue.recoveries_at_end(cluster, plan, circumstances),
         )
         # Whoever reads that the job is done may leave at once, with the incidents as they are then.
-        return Outcome((*writes, *write_plan(cluster, done).writes))
+        return Decision((*writes, *write_plan(cluster, done).writes))
     if plan.pause is not None:
         return _while_paused(cluster, plan, circumstances)
     if (lost := lost_members(cluster, plan, circumstances.now_unix_s)) is not None:
         if few := too_few_to_decide(cluster, plan, circumstances.majority):
-            return Outcome(waiting=few)
+            return Decision(waiting=few)
         return _without_lost(cluster, plan, lost, circumstances)
     members = [agent_of(cluster, member) for member in plan.members]
     of_attempt = [a for a in members if a is not None and a.attempt == plan.attempt]
@@ -140,7 +140,7 @@ def watch(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Outcome
         # A person may restart what hangs and is not acted on: then, too, evidence comes first.
         hangs = withheld.acting_findings(cluster, plan)
         return _close(cluster, plan, wanted, "evidence" if hangs else "ended", circumstances)
-    return Outcome(_noted(cluster, plan, circumstances))
+    return Decision(_noted(cluster, plan, circumstances))
 
 
 def _is_failing(cluster: Cluster, plan: Plan) -> bool:
@@ -154,8 +154,8 @@ def _is_failing(cluster: Cluster, plan: Plan) -> bool:
 
 
 def _without_lost(
-    cluster: Cluster, plan: Plan, lost: Incident, circumstances: Circumstances
-) -> Outcome:
+    cluster: Cluster, plan: Plan, lost: Incident, circumstances: DecisionContext
+) -> Decision:
     """End the attempt for nodes that are gone. Where only their silence says so, its ranks may all
     be well: then not before it is clear that they stay away, and that the job can go on without."""
     gone, policy = gone_members(cluster, plan), circumstances.settings.policy
@@ -171,11 +171,11 @@ def _without_lost(
         refused = stopped(plan, circumstances, EXIT_REQUEUE, message)
         return _close(cluster, refused, stopped_over(lost, message), "stopped", circumstances)
     if not after:
-        return Outcome(waiting=f"{names} silent, and too few nodes are here to go on without")
+        return Decision(waiting=f"{names} silent, and too few nodes are here to go on without")
     if len(after) < len(plan.members) and silent_s < policy.lost_act_after_s:
-        return Outcome(waiting=f"{names} silent, and no spare is ready")
+        return Decision(waiting=f"{names} silent, and no spare is ready")
     if may_yet_step(cluster, plan, gone, silent_s, circumstances.settings.sidecar):
-        return Outcome(waiting=f"{names} silent, and a step may yet be completed with all nodes")
+        return Decision(waiting=f"{names} silent, and a step may yet be completed with all nodes")
     return _end(cluster, plan, lost, circumstances)
 
 
@@ -192,7 +192,7 @@ def _incomplete(cluster: Cluster, plan: Plan, of_attempt: Sequence[AgentReport])
     return unreachable_store(cluster, plan)
 
 
-def _noted(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> tuple[Write, ...]:
+def _noted(cluster: Cluster, plan: Plan, circumstances: DecisionContext) -> tuple[Write, ...]:
     """What there is to write down while nothing has to be done."""
     if late := _blamed_late(cluster, plan):
         return late  # what else there is to note of them is noted next time
@@ -203,7 +203,7 @@ def _noted(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> tuple[
     )
 
 
-def _while_paused(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Outcome:
+def _while_paused(cluster: Cluster, plan: Plan, circumstances: DecisionContext) -> Decision:
     """Nothing is done about faults; who must go has to go all the same."""
     if (leaving := preemption_of(cluster, plan, circumstances)) is not None:
         return _let_go(cluster, plan, leaving, circumstances)
@@ -214,8 +214,8 @@ def _while_paused(cluster: Cluster, plan: Plan, circumstances: Circumstances) ->
     ) or bool(gone_members(cluster, plan))
     if is_broken or began_to_fail(cluster, plan):
         # What was withheld is not over by itself: its ranks are dead.
-        return Outcome(_recoveries(cluster, plan, circumstances), waiting=why_paused(plan))
-    return Outcome(
+        return Decision(_recoveries(cluster, plan, circumstances), waiting=why_paused(plan))
+    return Decision(
         (
             *_recoveries(cluster, plan, circumstances),
             *withheld.record(cluster, plan, circumstances),
@@ -231,8 +231,8 @@ def _wanted(cluster: Cluster, plan: Plan, settings: Settings) -> Incident | None
 
 
 def preemption_of(
-    cluster: Cluster, plan: Plan, circumstances: Circumstances
-) -> preemption.Preemption | None:
+    cluster: Cluster, plan: Plan, circumstances: DecisionContext
+) -> preemption.PreemptionState | None:
     """Members that were asked to go."""
     return preemption.find(
         cluster,
@@ -273,7 +273,7 @@ def _may_grow(cluster: Cluster, plan: Plan, settings: Settings) -> bool:
     )
 
 
-def _end_failed(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Outcome:
+def _end_failed(cluster: Cluster, plan: Plan, circumstances: DecisionContext) -> Decision:
     """Ranks are dead: of a fault of their own, or as one that lives had not arrived. That one still
     has a stack to keep."""
     crash = _crash(cluster, plan, circumstances)
@@ -283,7 +283,7 @@ def _end_failed(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> O
     return _end(cluster, plan, crash, circumstances)
 
 
-def _crash(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Incident:
+def _crash(cluster: Cluster, plan: Plan, circumstances: DecisionContext) -> Incident:
     blame = blame_deaths(cluster, plan)
     if blame is None:
         return Incident("", plan.attempt, "crash", since_unix_s=circumstances.now_unix_s)
@@ -304,7 +304,7 @@ def _crash(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Incide
     )
 
 
-def _trouble(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Incident | None:
+def _trouble(cluster: Cluster, plan: Plan, circumstances: DecisionContext) -> Incident | None:
     """What ranks that live are ended for: their hardware is ill (they may compute on, wrongly), one
     hangs, the numbers of all are wrong, or a spare would be faster than a node."""
     ill = [one for one in hardware.unanswered(cluster, plan) if one.mode == "act"]
@@ -329,31 +329,36 @@ def _hang(cluster: Cluster, plan: Plan) -> Incident | None:
 
 
 def _let_go(
-    cluster: Cluster, plan: Plan, leaving: preemption.Preemption, circumstances: Circumstances
-) -> Outcome:
+    cluster: Cluster,
+    plan: Plan,
+    leaving: preemption.PreemptionState,
+    circumstances: DecisionContext,
+) -> Decision:
     """Once the job is saved, or can't be any more, go on without these nodes, or stop."""
     saved = preemption.judge(leaving, cluster, plan, circumstances.preempted_for_s)
     if not saved.is_over:
         nodes = ", ".join(leaving.nodes)
-        return Outcome(waiting=f"saving before {nodes} must go ({leaving.why})")
+        return Decision(waiting=f"saving before {nodes} must go ({leaving.why})")
     closed, incident = preemption.conclude(leaving, saved, plan)
     return _close(cluster, closed, incident, closed.state, circumstances)
 
 
-def _end(cluster: Cluster, plan: Plan, incident: Incident, circumstances: Circumstances) -> Outcome:
+def _end(
+    cluster: Cluster, plan: Plan, incident: Incident, circumstances: DecisionContext
+) -> Decision:
     """End the attempt now: its ranks are dead or worthless already."""
     return _close(cluster, plan, incident, "ended", circumstances)
 
 
 def _gather_evidence(
-    cluster: Cluster, plan: Plan, incident: Incident, circumstances: Circumstances
-) -> Outcome:
+    cluster: Cluster, plan: Plan, incident: Incident, circumstances: DecisionContext
+) -> Decision:
     return _close(cluster, plan, incident, "evidence", circumstances)
 
 
 def _close(
-    cluster: Cluster, plan: Plan, incident: Incident, state: str, circumstances: Circumstances
-) -> Outcome:
+    cluster: Cluster, plan: Plan, incident: Incident, state: str, circumstances: DecisionContext
+) -> Decision:
     now = circumstances.now_unix_s
     ranks = cluster.ranks(plan)
     opened = dataclasses.replace(
@@ -385,7 +390,7 @@ def _close(
     record = amend(cluster, hardware.explained(recorded, cluster, plan))
     overtaken = withheld.overtaken(cluster, plan, now, goes_on=recorded.identifier)
     late = _blamed_late(cluster, plan)
-    return Outcome((*write_plan(cluster, closed).writes, record, *overtaken, *late))
+    return Decision((*write_plan(cluster, closed).writes, record, *overtaken, *late))
 
 
 def _blamed_late(cluster: Cluster, plan: Plan) -> tuple[Write, ...]:
@@ -404,7 +409,7 @@ def _blamed_late(cluster: Cluster, plan: Plan) -> tuple[Write, ...]:
     )
 
 
-def _recoveries(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> tuple[Write, ...]:
+def _recoveries(cluster: Cluster, plan: Plan, circumstances: DecisionContext) -> tuple[Write, ...]:
     """Incidents that are over: every rank of the new attempt has made a step, where steps are
     seen."""
     ranks = cluster.ranks(plan)

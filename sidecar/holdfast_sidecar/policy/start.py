@@ -16,15 +16,15 @@ from holdfast_sidecar.policy.cluster import (
     UNRESPONSIVE_FACTOR,
     Cluster,
     Heartbeats,
+    StepBegins,
     Steps,
-    StepTimes,
     beats,
 )
 from holdfast_sidecar.policy.formation import awaits_words, with_unfit
 from holdfast_sidecar.policy.numbers import add_skip, describe_skip
 from holdfast_sidecar.policy.outcome import (
-    Circumstances,
-    Outcome,
+    Decision,
+    DecisionContext,
     Write,
     amend,
     stopped_over,
@@ -50,7 +50,7 @@ def is_fresh(cluster: Cluster, plan_seen: Plan | None) -> bool:
     )
 
 
-def given_back(cluster: Cluster, circumstances: Circumstances) -> Outcome | None:
+def given_back(cluster: Cluster, circumstances: DecisionContext) -> Decision | None:
     """A plan that the store lost, as it was; None: it has lost none.
 
     Nothing is decided anew, so nothing of it is counted again.
@@ -59,13 +59,13 @@ def given_back(cluster: Cluster, circumstances: Circumstances) -> Outcome | None
         later = _superseding(cluster, cluster.plan, circumstances)
         return None if later is None else write_plan(cluster, later)
     if not circumstances.settled:
-        return Outcome(waiting="waiting for every node's report")
+        return Decision(waiting="waiting for every node's report")
     plans = _known_plans(cluster, circumstances)
     if not plans:
         return None
     newest = max(plans, key=lambda plan: (plan.attempt, plan.epoch))
     if (slow := _slow_to_report(cluster, newest)) and not circumstances.out_of_patience:
-        return Outcome(waiting=f"waiting for the launchers of {', '.join(slow)} to report")
+        return Decision(waiting=f"waiting for the launchers of {', '.join(slow)} to report")
     return write_plan(cluster, newest)
 
 
@@ -81,7 +81,7 @@ def _slow_to_report(cluster: Cluster, plan: Plan) -> list[str]:
     )
 
 
-def _superseding(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Plan | None:
+def _superseding(cluster: Cluster, plan: Plan, circumstances: DecisionContext) -> Plan | None:
     """A plan that was obeyed after this one: the store lost it in a failover, and all who obeyed
     it refuse this one, or have ended their ranks for it. None when there is none, as is usual."""
     later = [
@@ -98,7 +98,7 @@ def _place(plan: Plan) -> tuple[int, int, int]:
     return plan.attempt, plan.epoch, stage
 
 
-def begin(cluster: Cluster, circumstances: Circumstances, after: Plan | None) -> Outcome:
+def begin(cluster: Cluster, circumstances: DecisionContext, after: Plan | None) -> Decision:
     """A run's first attempt.
 
     Whoever is left over from a run that ended does not count: its spares know less than its end,
@@ -123,7 +123,7 @@ def begin(cluster: Cluster, circumstances: Circumstances, after: Plan | None) ->
         )
         return write_plan(cluster, refused)
     if unheard := awaits_words(cluster, willing):
-        return Outcome(waiting=unheard, forming=_are_enough(able))
+        return Decision(waiting=unheard, forming=_are_enough(able))
     formed = formation.form(joining, (), circumstances.forming_for_s)
     formed = with_unfit(formed, cluster, willing)
     attempt = next_attempt(cluster, willing, ended)
@@ -136,7 +136,7 @@ def _are_enough(agents: Sequence[AgentReport]) -> bool:
 
 
 def _with_minimum(
-    cluster: Cluster, willing: Sequence[AgentReport], circumstances: Circumstances
+    cluster: Cluster, willing: Sequence[AgentReport], circumstances: DecisionContext
 ) -> Cluster:
     """What an earlier run kept outside stays there, unless it is needed once the last call is over:
     until then others may come."""
@@ -157,14 +157,14 @@ def next_attempt(cluster: Cluster, joining: Sequence[AgentReport], ended: int) -
 
 def open_attempt(
     cluster: Cluster,
-    formed: formation.Formation | formation.Waiting | formation.Mismatch,
+    formed: formation.Formation | formation.NotFormed | formation.Mismatch,
     attempt: int,
     incident: Incident | None,
-    circumstances: Circumstances,
-) -> Outcome:
+    circumstances: DecisionContext,
+) -> Decision:
     """Write the plan of the next attempt, or say why there is none yet."""
-    if isinstance(formed, formation.Waiting):
-        return Outcome(waiting=formed.reason)
+    if isinstance(formed, formation.NotFormed):
+        return Decision(waiting=formed.reason)
     if isinstance(formed, formation.Mismatch):
         refused = Plan(
             attempt,
@@ -174,10 +174,10 @@ def open_attempt(
             message=formed.message,
         )
         kept = incident and stopped_over(incident, formed.message)
-        return Outcome((*_noted(cluster, kept), *write_plan(cluster, refused).writes))
+        return Decision((*_noted(cluster, kept), *write_plan(cluster, refused).writes))
     snapshot = find_snapshot(cluster, formed.members, incident)
     if circumstances.candidates is None:
-        return Outcome(
+        return Decision(
             needs_candidates=True,
             world_size=formed.world_size,
             has_snapshot=snapshot is not None,
@@ -194,7 +194,7 @@ def open_attempt(
             message=obstacle,
         )
         kept = incident and stopped_over(incident, obstacle)
-        return Outcome((*_noted(cluster, kept), *write_plan(cluster, lost).writes))
+        return Decision((*_noted(cluster, kept), *write_plan(cluster, lost).writes))
     if snapshot is not None:
         is_last = bool(circumstances.candidates) and not choice.candidates
         snapshot = dataclasses.replace(snapshot, is_last=is_last)
@@ -227,7 +227,7 @@ def open_attempt(
         ),
     )
     writes = (*_noted(cluster, incident), *write_plan(cluster, plan).writes)
-    return Outcome(writes, abandoned=choice.abandoned, abandoned_for=choice.note)
+    return Decision(writes, abandoned=choice.abandoned, abandoned_for=choice.note)
 
 
 def _noted(cluster: Cluster, incident: Incident | None) -> tuple[Write, ...]:
@@ -236,7 +236,7 @@ def _noted(cluster: Cluster, incident: Incident | None) -> tuple[Write, ...]:
     return (amend(cluster, incident),) if incident is not None and incident.identifier else ()
 
 
-def _known_plans(cluster: Cluster, circumstances: Circumstances) -> list[Plan]:
+def _known_plans(cluster: Cluster, circumstances: DecisionContext) -> list[Plan]:
     """What this leader saw, and what the launchers obey."""
     texts = {agent.plan for agent in cluster.agents.values() if agent.plan}
     known = [circumstances.plan_seen, *(decode(Plan, text) for text in texts)]
@@ -313,7 +313,7 @@ class Witnesses:
     """What speaks for nodes, as one judge has it."""
 
     heartbeats: Heartbeats
-    steps: StepTimes
+    steps: StepBegins
     heard: Mapping[str, LifeSign] = dataclasses.field(default_factory=dict)
 
     def silent_s(self, node: str, now: float) -> float:

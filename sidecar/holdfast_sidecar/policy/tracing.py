@@ -48,7 +48,7 @@ WHY_NOT = {
 
 
 @dataclass(frozen=True)
-class Choice:
+class TraceChoice:
     """Whom to trace, whom of them to set side by side, and why these."""
 
     ranks: list[int]
@@ -57,7 +57,7 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class Refused:
+class TraceRefused:
     """Nothing will come of the request, and why."""
 
     reason: str
@@ -71,21 +71,21 @@ class Taken:
 
 
 @dataclass(frozen=True)
-class Late:
+class TraceTooLate:
     """Some rank was past the step when it heard of it."""
 
     reason: str
 
 
 @dataclass(frozen=True)
-class Void:
+class TraceVoid:
     """It came to nothing, and why."""
 
     reason: str
 
 
 @dataclass(frozen=True)
-class Pending:
+class TracePending:
     """Still under way."""
 
 
@@ -122,24 +122,24 @@ def choose(
     ranks: Mapping[int, RankReport],
     roles: Mapping[int, str],
     standing: SlowStanding | None,
-) -> Choice | Refused:
+) -> TraceChoice | TraceRefused:
     """Whom to trace: those that were named, else the slowest and a healthy peer of its role."""
     if unknown := sorted(set(request.ranks) - ranks.keys()):
-        return Refused(f"there is no rank {unknown[0]}: the job has ranks 0 to {max(ranks)}")
+        return TraceRefused(f"there is no rank {unknown[0]}: the job has ranks 0 to {max(ranks)}")
     if all(rank.phase in WITHOUT_HOOKS for rank in ranks.values()):
-        return Refused(
+        return TraceRefused(
             "its ranks are watched from outside alone (attach --pid): they have no hooks that"
             " could trace a step"
         )
     slow, peer, why = slowest_and_peer(ranks, roles, standing)
     pair = [slow] if peer is None else [slow, peer]
     if not request.ranks:
-        return Choice(sorted(pair), pair, why)
+        return TraceChoice(sorted(pair), pair, why)
     wanted = sorted(set(request.ranks))
     if len(wanted) <= MOST_COMPARED:
         first = [rank for rank in request.ranks if rank in wanted]
-        return Choice(wanted, list(dict.fromkeys(first)), "as you asked")
-    return Choice(wanted, [rank for rank in pair if rank in wanted] or wanted[:2], why)
+        return TraceChoice(wanted, list(dict.fromkeys(first)), "as you asked")
+    return TraceChoice(wanted, [rank for rank in pair if rank in wanted] or wanted[:2], why)
 
 
 def slowest_and_peer(
@@ -207,19 +207,19 @@ def _healthy_peer(
 
 def step_to_trace(
     request: Request, ranks: Mapping[int, RankReport], margin_s: float
-) -> int | Refused:
+) -> int | TraceRefused:
     """The step to trace from: one that every rank hears of in time, and reaches in time."""
     earliest = checkpoint_order.step_to_arm(ranks, margin_s, 0) + WARM_UP_STEPS
     if request.at_step and request.at_step < earliest:
         furthest = max(rank.step for rank in ranks.values())
-        return Refused(
+        return TraceRefused(
             f"step {request.at_step} is too soon: a rank is at {furthest}, and all can have heard"
             f" of it by step {earliest}"
         )
     step = request.at_step or earliest
     ahead_s = checkpoint_order.seconds_until(step + request.steps, ranks)
     if ahead_s > patience_s(request):
-        return Refused(
+        return TraceRefused(
             f"step {step} and what is traced from there is {math.ceil(ahead_s)} s away,"
             f" more than the {patience_s(request):g} s that you want to wait (--timeout)"
         )
@@ -238,15 +238,15 @@ def judge(
     ranks: Mapping[int, RankReport],
     is_wanted: bool,
     armed_for_s: float,
-) -> Taken | Late | Void | Pending:
+) -> Taken | TraceTooLate | TraceVoid | TracePending:
     """What became of an armed order. is_wanted: whether whoever asked still waits."""
     if not is_wanted:
-        return Void("nobody waits for it any more")
+        return TraceVoid("nobody waits for it any more")
     traced = traced_ranks(order, nodes)
     if plan.attempt != order.attempt or plan.state != "running":
         return _at_end(order, traced)
     if late := [rank for rank, one in traced.items() if one.state == "missed"]:
-        return Late(f"rank {min(late)} was past step {order.step} when it heard of it")
+        return TraceTooLate(f"rank {min(late)} was past step {order.step} when it heard of it")
     is_late = armed_for_s > order.deadline_s
     told = [traced.get(rank, TracedRank(rank)) for rank in order.ranks]
     gone = [one.rank for one in told if _has_left(one, ranks.get(one.rank))]
@@ -254,17 +254,17 @@ def judge(
     if gone:  # the others may never get to the step without it
         awaited = [one for one in awaited if one.state in FILE_UNDER_WAY]
     if awaited and not is_late:
-        return Pending()
+        return TracePending()
     if any(one.state == "saved" for one in told):
         return Taken(tuple(told))
-    return Void(_why_none(order, told, ranks, gone))
+    return TraceVoid(_why_none(order, told, ranks, gone))
 
 
-def _at_end(order: TraceOrder, traced: Mapping[int, TracedRank]) -> Taken | Void:
+def _at_end(order: TraceOrder, traced: Mapping[int, TracedRank]) -> Taken | TraceVoid:
     """Of an attempt: files that are there outlive it."""
     if any(one.state == "saved" for one in traced.values()):
         return Taken(tuple(traced.get(rank, TracedRank(rank)) for rank in order.ranks))
-    return Void("the attempt ended")
+    return TraceVoid("the attempt ended")
 
 
 def why_no_trace(one: TracedRank) -> str:

@@ -16,12 +16,12 @@ from holdfast_sidecar.policy.cluster import Cluster
 from holdfast_sidecar.policy.hardware import OF_HARDWARE, began_unix_s, name_fault, unanswered
 from holdfast_sidecar.policy.modes import mode_of_job, mode_on
 from holdfast_sidecar.policy.numbers import find_divergence, find_left_alone
-from holdfast_sidecar.policy.outcome import Circumstances, Write, amend
+from holdfast_sidecar.policy.outcome import DecisionContext, Write, amend
 from holdfast_sidecar.policy.replacement import STRAGGLER, incident_of
 from holdfast_sidecar.policy.replacement import find as find_replacement
 from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.records.findings import Finding, Kind
-from holdfast_sidecar.records.plan import LEFT_ALONE, WITHHELD, Incident, Pause, Plan
+from holdfast_sidecar.records.plan import LEFT_ALONE, WITHHELD, Incident, PauseWindow, Plan
 from holdfast_sidecar.records.reports import NodeReport
 from holdfast_sidecar.store.protocol import Section
 
@@ -57,7 +57,7 @@ def _silent(cluster: Cluster, plan: Plan) -> Iterator[tuple[NodeReport, Finding]
     )
 
 
-def record(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> tuple[Write, ...]:
+def record(cluster: Cluster, plan: Plan, circumstances: DecisionContext) -> tuple[Write, ...]:
     """Open an incident for a fault that nothing is done about; close it once that is over.
 
     Ranks that hang, hardware that is ill, numbers that are wrong and nodes that are slow are told
@@ -111,7 +111,7 @@ def _gone_over(incident: Incident, found: Incident, now: float) -> Incident:
     return dataclasses.replace(incident, ended_unix_s=now, went_over_into=found.cause)
 
 
-def _withheld_hang(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Incident | None:
+def _withheld_hang(cluster: Cluster, plan: Plan, circumstances: DecisionContext) -> Incident | None:
     """The incident that findings make which would have a rank ended, and have not."""
     found = acting_findings(cluster, plan)
     withheld = [
@@ -135,7 +135,9 @@ def _kept_by_the_culprits_node(
     return [] if mode == "act" else [(finding, mode) for finding in hangs]
 
 
-def _withheld_fault(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Incident | None:
+def _withheld_fault(
+    cluster: Cluster, plan: Plan, circumstances: DecisionContext
+) -> Incident | None:
     """Ill hardware for which the attempt would be ended, and is not."""
     withheld = [one for one in unanswered(cluster, plan) if _mode(plan, one.mode) != "act"]
     named = name_fault(withheld, plan, began_unix_s(cluster, plan))
@@ -145,7 +147,7 @@ def _withheld_fault(cluster: Cluster, plan: Plan, circumstances: Circumstances) 
 
 
 def _withheld_numbers(
-    cluster: Cluster, plan: Plan, circumstances: Circumstances
+    cluster: Cluster, plan: Plan, circumstances: DecisionContext
 ) -> Incident | None:
     """Numbers that are wrong on all ranks, and what is not done about them."""
     settings, now = circumstances.settings, circumstances.now_unix_s
@@ -158,7 +160,7 @@ def _withheld_numbers(
 
 
 def _withheld_slowness(
-    cluster: Cluster, plan: Plan, circumstances: Circumstances
+    cluster: Cluster, plan: Plan, circumstances: DecisionContext
 ) -> Incident | None:
     """A slow node whose place a spare would take, and does not."""
     mode = _mode(plan, mode_of_job(circumstances.settings, STRAGGLER))
@@ -236,7 +238,7 @@ def _over(cluster: Cluster, plan: Plan, incident: Incident, now: float) -> Incid
     return dataclasses.replace(incident, recovered_unix_s=now, step_resumed=went_on)
 
 
-def _is_again(incident: Incident, named: Incident, now: float, pause: Pause | None) -> bool:
+def _is_again(incident: Incident, named: Incident, now: float, pause: PauseWindow | None) -> bool:
     if pause is not None and incident.decided == named.decided == "paused":
         # Planned work is one incident, whatever it stops on its way.
         return incident.detected_unix_s >= pause.since_unix_s
@@ -280,7 +282,7 @@ def _seen_again(incident: Incident, named: Incident) -> Incident:
 
 
 def _incident(
-    cluster: Cluster, plan: Plan, named: Incident, mode: str, circumstances: Circumstances
+    cluster: Cluster, plan: Plan, named: Incident, mode: str, circumstances: DecisionContext
 ) -> Incident:
     steps = (rank.step for rank in cluster.ranks(plan).values())
     now = circumstances.now_unix_s

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable
 
 from holdfast.contract.page import Phase
 from holdfast_sidecar.config.settings import StallSettings
-from holdfast_sidecar.ranks.collectives import Arrival, Cause
+from holdfast_sidecar.ranks.collectives import Arrival, StuckCause
 from holdfast_sidecar.ranks.deadlock import judge_late, rests_on_nccl, stand
 from holdfast_sidecar.ranks.observation import RankHistory, RankLook, Ranks
 from holdfast_sidecar.ranks.stall import (
@@ -84,9 +84,9 @@ def concerned(ranks: Ranks, known: Iterable[RankLook]) -> list[RankLook]:
     """Ranks of this node that others wait for, or that seem to wait for each other, beside those
     that are under suspicion already."""
     arrival = ranks.arrival
-    if arrival is None or arrival.cause not in (Cause.ABSENT, Cause.CROSSED):
+    if arrival is None or arrival.cause not in (StuckCause.ABSENT, StuckCause.CROSSED):
         return []
-    waiting = arrival.waiting if arrival.cause is Cause.CROSSED else ()
+    waiting = arrival.waiting if arrival.cause is StuckCause.CROSSED else ()
     under_suspicion = {look.rank for look in known}
     return [
         ranks.local[rank].look
@@ -180,7 +180,7 @@ def _put_right(
     """
     is_victim = set(finding.ranks) <= set(arrival.waiting)
     # A culprit that ended is silent for nobody: there the victims' silence is all there is.
-    is_told = arrival.cause is not Cause.FINISHED or arrival.is_hopeless
+    is_told = arrival.cause is not StuckCause.FINISHED or arrival.is_hopeless
     if finding.kind is Kind.STALL and is_victim and is_told and arrival.confidence >= LEAST_SURE:
         return None
     if set(finding.ranks) & set(arrival.culprits):
@@ -225,7 +225,7 @@ def _strengthen(
     history, proof = ranks.local[finding.ranks[0]], ""
     if arrival.is_hopeless and stand(arrival, ranks.traces) and not _works(arrival, ranks):
         proof = "that can never complete"
-    elif arrival.cause is Cause.ABSENT and len(arrival.culprits) == 1:
+    elif arrival.cause is StuckCause.ABSENT and len(arrival.culprits) == 1:
         proof = _standing_where_others_wait(history, ranks, arrival, settings)
     if not proof:
         return finding
@@ -268,7 +268,7 @@ def _standing_where_others_wait(
 
 def _all_cross(arrival: Arrival, ranks: Ranks) -> bool:
     """Whether ranks seem to wait for each other, everybody else for them, and all for too long."""
-    if arrival.cause is not Cause.CROSSED or not _all_wait(arrival, ranks):
+    if arrival.cause is not StuckCause.CROSSED or not _all_wait(arrival, ranks):
         return False
     involved = {*arrival.culprits, *arrival.waiting}
     return all(rank in ranks.traces and ranks.traces[rank].is_overdue for rank in involved)

@@ -10,7 +10,7 @@ from enum import Enum
 from holdfast.contract.page import END_SIGNAL, Flag, Word
 from holdfast_sidecar.config.settings import NumbersSettings
 from holdfast_sidecar.linux.syscalls import Where
-from holdfast_sidecar.ranks.history import Child, Scrutiny
+from holdfast_sidecar.ranks.history import Descendant, Inspection
 from holdfast_sidecar.ranks.observation import RankHistory, RankLook, Ranks
 from holdfast_sidecar.records.checkpoint import SnapshotReport
 from holdfast_sidecar.records.codec import decode
@@ -49,7 +49,7 @@ class Loader:
     evidence: str = ""
 
 
-def judge_loader(scrutiny: Scrutiny | None, process_state: str, patience_s: float) -> Loader:
+def judge_loader(scrutiny: Inspection | None, process_state: str, patience_s: float) -> Loader:
     """Judge what loads the batches of a rank that is in its data phase.
 
     process_state: letter of the rank's own process (D: it waits for a disk).
@@ -73,7 +73,7 @@ def judge_loader(scrutiny: Scrutiny | None, process_state: str, patience_s: floa
     return Loader(LoaderState.UNKNOWN)
 
 
-def _stopped_worker(scrutiny: Scrutiny) -> Child | None:
+def _stopped_worker(scrutiny: Inspection) -> Descendant | None:
     since_s = {
         pid: since
         for pid, since in scrutiny.stopped.items()
@@ -82,14 +82,14 @@ def _stopped_worker(scrutiny: Scrutiny) -> Child | None:
     return next((c for c in scrutiny.look.children if c.is_worker and c.pid in since_s), None)
 
 
-def _dead_worker(scrutiny: Scrutiny) -> Child | None:
+def _dead_worker(scrutiny: Inspection) -> Descendant | None:
     """A worker that ended badly, while the rank waits for what others make."""
     if not _is_fed(scrutiny):
         return None
     return next((c for c in scrutiny.look.children if c.is_worker and c.has_died), None)
 
 
-def _is_fed(scrutiny: Scrutiny) -> bool:
+def _is_fed(scrutiny: Inspection) -> bool:
     """Whether the rank was found twice to wait for what others make."""
     looks = (scrutiny.before, scrutiny.look)
     return all(
@@ -97,7 +97,7 @@ def _is_fed(scrutiny: Scrutiny) -> bool:
     )
 
 
-def _work(scrutiny: Scrutiny) -> str:
+def _work(scrutiny: Inspection) -> str:
     look = scrutiny.look
     if look.main is not None and look.main.where in BY_ITSELF:
         return BY_ITSELF[look.main.where]
@@ -109,11 +109,11 @@ def _work(scrutiny: Scrutiny) -> str:
     return "it reads" if scrutiny.moved_bytes else ""
 
 
-def _name(child: Child) -> str:
+def _name(child: Descendant) -> str:
     return f"process {child.pid} ({child.name})"
 
 
-def _ending(child: Child) -> str:
+def _ending(child: Descendant) -> str:
     number = child.exit_status & 0x7F
     if number:
         return f"was ended by signal {number}"

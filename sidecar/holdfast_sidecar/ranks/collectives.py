@@ -7,7 +7,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-from holdfast_sidecar.records.collectives import DIGEST, Call, RankTrace, Standing, what_follows
+from holdfast_sidecar.records.collectives import (
+    DIGEST,
+    CollectiveCall,
+    CollectiveState,
+    RankTrace,
+    what_follows,
+)
 from holdfast_sidecar.records.formatting import name_ranks
 
 # What the members of a group wait for: its oldest collective that is not complete.
@@ -25,7 +31,7 @@ class Queue:
     name: str
     number: int
     members: tuple[int, ...]
-    standings: Mapping[int, Standing]
+    standings: Mapping[int, CollectiveState]
     waiting: tuple[int, ...]
     absent: tuple[int, ...]
     unknown: tuple[int, ...]
@@ -45,14 +51,14 @@ class Queue:
         known = self._call()
         return known is not None and known.what not in ROOTED
 
-    def _call(self) -> Call | None:
+    def _call(self) -> CollectiveCall | None:
         calls = [c for rank in self.waiting for c in self.standings[rank].pending]
         return next((call for call in calls if call.number == self.number), None)
 
 
 def find_queues(traces: Mapping[int, RankTrace]) -> Iterator[Queue]:
     """Groups in which somebody waits."""
-    found: dict[tuple[str, str], dict[int, Standing]] = defaultdict(dict)
+    found: dict[tuple[str, str], dict[int, CollectiveState]] = defaultdict(dict)
     members: dict[str, list[int]] = defaultdict(list)
     sizes: dict[str, int] = {}
     for rank, trace in sorted(traces.items()):
@@ -83,7 +89,9 @@ def find_queues(traces: Mapping[int, RankTrace]) -> Iterator[Queue]:
 
 
 def _oldest(
-    standings: Mapping[int, Standing], waiting: Iterable[int], entered: Mapping[int, int | None]
+    standings: Mapping[int, CollectiveState],
+    waiting: Iterable[int],
+    entered: Mapping[int, int | None],
 ) -> int:
     """The first collective that somebody waits in and not all have entered, or the first at all."""
     pending = min(standings[rank].completed + 1 for rank in waiting)
@@ -95,7 +103,7 @@ def _oldest(
 # Why a collective does not complete, who is to blame for it, and how sure that is.
 
 
-class Cause(str, Enum):
+class StuckCause(str, Enum):
     """Why a collective does not complete."""
 
     ABSENT = "absent"  # the culprits have not entered it, and wait for nobody
@@ -106,7 +114,7 @@ class Cause(str, Enum):
     ARRIVED = "arrived"  # all have entered the same one: nobody's doing, but the transport's
 
 
-HOPELESS = frozenset({Cause.PARTED, Cause.FINISHED, Cause.CROSSED})
+HOPELESS = frozenset({StuckCause.PARTED, StuckCause.FINISHED, StuckCause.CROSSED})
 """What can never complete, whatever any rank does next: positive evidence of a hang."""
 
 
@@ -134,7 +142,7 @@ COUNTED = 0.5
 class Arrival:
     """One judgement. Confidence is 0 to 1, of all culprits together."""
 
-    cause: Cause
+    cause: StuckCause
     culprits: tuple[int, ...]
     waiting: tuple[int, ...]
     """The victims, as far as they are known."""
@@ -231,7 +239,7 @@ def _tell_parted(queue: Queue, number: int, sides: list[_Side]) -> Arrival:
     if _expected(queue.standings[right.ranks[0]], number + 1) == wrong.digest:
         evidence.append(f"that is what comes after {meant}: as if it had been skipped")
     return Arrival(
-        Cause.PARTED,
+        StuckCause.PARTED,
         tuple(culprits),
         tuple(rank for rank in queue.waiting if rank not in culprits),
         confidence,
@@ -241,11 +249,11 @@ def _tell_parted(queue: Queue, number: int, sides: list[_Side]) -> Arrival:
 
 
 def _call(queue: Queue, side: _Side, number: int) -> str:
-    calls: list[Call] = [c for rank in side.ranks for c in queue.standings[rank].pending]
+    calls: list[CollectiveCall] = [c for rank in side.ranks for c in queue.standings[rank].pending]
     return next((str(call) for call in calls if call.number == number), "another collective")
 
 
-def _expected(standing: Standing, number: int) -> str:
+def _expected(standing: CollectiveState, number: int) -> str:
     """Digest of the collective that the group's past makes one expect at this number; or empty."""
     oldest = standing.entered - len(standing.history) // DIGEST + 1
     return what_follows([standing.digest(n) for n in range(oldest, number)])

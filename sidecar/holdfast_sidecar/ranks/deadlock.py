@@ -12,12 +12,12 @@ from holdfast_sidecar.ranks.collectives import (
     NOT_THERE,
     USUAL,
     Arrival,
-    Cause,
     Queue,
+    StuckCause,
     find_parting,
     find_queues,
 )
-from holdfast_sidecar.records.collectives import RankTrace, Standing
+from holdfast_sidecar.records.collectives import CollectiveState, RankTrace
 from holdfast_sidecar.records.formatting import name_ranks, who_has, who_wait
 
 # Which ranks wait for each other for ever, in collectives of different groups. Pure.
@@ -74,7 +74,7 @@ def _laggards(trace: RankTrace, stuck: Collection[int], entered: Entered) -> lis
     return [_laggard(one, stuck, entered) for one in trace.standings if one.is_waiting]
 
 
-def _laggard(standing: Standing, stuck: Collection[int], entered: Entered) -> int | None:
+def _laggard(standing: CollectiveState, stuck: Collection[int], entered: Entered) -> int | None:
     """The one that has entered least, if it has not even entered the oldest that is pending: while
     all are in that one it may be complete any moment, whatever comes after it."""
     members = entered[standing.group, standing.backend]
@@ -119,7 +119,7 @@ def follow_waits(queues: list[Queue], traces: Mapping[int, RankTrace]) -> Arriva
         cycle = _cycle({rank: min(others) for rank, others in waits_for.items() if others})
         return _crossed(queues, cycle, traces, waiting, may_pass=True)
     told = tuple(f"every member has entered {queue.call}" for queue in queues)
-    return Arrival(Cause.ARRIVED, (), waiting, 0.0, told)
+    return Arrival(StuckCause.ARRIVED, (), waiting, 0.0, told)
 
 
 def _answered(traces: Mapping[int, RankTrace], rank: int) -> bool:
@@ -138,14 +138,16 @@ def _absent(
     if not lines:
         lines = [f"{who_wait(waiting)} for a message of {name_ranks(roots)}"]
     sureness = (NOT_THERE if is_sure else NOT_ANSWERING) / len(roots)
-    return Arrival(Cause.ABSENT, tuple(roots), waiting, round(sureness, 2), tuple(lines))
+    return Arrival(StuckCause.ABSENT, tuple(roots), waiting, round(sureness, 2), tuple(lines))
 
 
 def _mute(queues: list[Queue], mute: list[int], waiting: tuple[int, ...]) -> Arrival:
     calls = [queue.call for queue in queues if set(queue.unknown) & set(mute)]
     where = f" in {calls[0]}" if calls else ""
     line = f"{who_wait(waiting)}{where}; {name_ranks(mute)} can't be asked"
-    return Arrival(Cause.MUTE, tuple(mute), waiting, round(NOT_ANSWERING / len(mute), 2), (line,))
+    return Arrival(
+        StuckCause.MUTE, tuple(mute), waiting, round(NOT_ANSWERING / len(mute), 2), (line,)
+    )
 
 
 def _crossed(
@@ -166,7 +168,7 @@ def _crossed(
         calls = [queue.call for queue in crossing if set(queue.waiting) & set(culprits)]
         lines.insert(0, f"{name_ranks(culprits)} came to {' and '.join(calls)} out of turn")
     return Arrival(
-        Cause.CROSSED,
+        StuckCause.CROSSED,
         tuple(culprits),
         tuple(rank for rank in waiting if rank not in culprits),
         confidence,
@@ -271,7 +273,7 @@ def _finished(queue: Queue, gone: list[int]) -> Arrival:
     if may_pass:
         words += ", or before the others were through"
     return Arrival(
-        Cause.FINISHED,
+        StuckCause.FINISHED,
         tuple(gone),
         queue.waiting,
         MINORITY,
@@ -294,7 +296,9 @@ def judge_by_count(traces: Mapping[int, RankTrace], ended: Collection[int]) -> A
         return None
     if gone := sorted(set(outside) & set(ended)):
         line = f"{who_wait(inside)} in a collective; {name_ranks(gone)} ended"
-        return Arrival(Cause.FINISHED, tuple(gone), tuple(inside), COUNTED, (line,), may_pass=True)
+        return Arrival(
+            StuckCause.FINISHED, tuple(gone), tuple(inside), COUNTED, (line,), may_pass=True
+        )
     if not outside:
         fewest = min(traces[rank].calls_entered for rank in inside)
         outside = [rank for rank in inside if traces[rank].calls_entered == fewest]
@@ -305,5 +309,5 @@ def judge_by_count(traces: Mapping[int, RankTrace], ended: Collection[int]) -> A
     else:
         line = f"{who_wait(inside)} in a collective, {who_has(outside)} entered none"
     return Arrival(
-        Cause.ABSENT, tuple(outside), tuple(inside), round(COUNTED / len(outside), 2), (line,)
+        StuckCause.ABSENT, tuple(outside), tuple(inside), round(COUNTED / len(outside), 2), (line,)
     )

@@ -44,7 +44,7 @@ AT_ONCE_S = 10.0
 
 
 @dataclass(frozen=True)
-class Watch:
+class MutexWatch:
     """A mutex in a page."""
 
     key: str
@@ -71,7 +71,7 @@ class WaiterProcess:
         self._told = told
         self._command = command
         self._lock = threading.Lock()
-        self._watches: dict[str, Watch] = {}
+        self._watches: dict[str, MutexWatch] = {}
         self._child: subprocess.Popen[str] | None = None
         self._keeper: threading.Thread | None = None
         self._closing = threading.Event()
@@ -83,7 +83,7 @@ class WaiterProcess:
         child = self._child
         return 0 if child is None else child.pid
 
-    def watch(self, watch: Watch) -> None:
+    def watch(self, watch: MutexWatch) -> None:
         """Wait for this mutex, until it is let go or forgotten."""
         with self._lock:
             self._watches[watch.key] = watch
@@ -172,7 +172,7 @@ def _surroundings() -> dict[str, str]:
 class Waiter(Protocol):
     """Waits for mutexes in a process of its own."""
 
-    def watch(self, watch: Watch) -> None:
+    def watch(self, watch: MutexWatch) -> None:
         """Wait for this one."""
 
     def forget(self, key: str) -> None:
@@ -203,7 +203,7 @@ class DeathWatch:
             self.waiter.forget(key)
         for key, held in present.items():
             if key not in self._watched:
-                self.waiter.watch(Watch(key, held.path, held.inode, DEATH_OFFSET))
+                self.waiter.watch(MutexWatch(key, held.path, held.inode, DEATH_OFFSET))
         self._watched = set(present)
 
     def close(self) -> None:

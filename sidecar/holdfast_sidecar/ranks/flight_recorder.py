@@ -25,7 +25,12 @@ from holdfast.contract.page import Phase, Word
 from holdfast_sidecar.linux.threads import start_thread
 from holdfast_sidecar.ranks.observation import RankHistory
 from holdfast_sidecar.ranks.page import RankPage
-from holdfast_sidecar.records.collectives import Call, RankTrace, Standing, out_of_turn
+from holdfast_sidecar.records.collectives import (
+    CollectiveCall,
+    CollectiveState,
+    RankTrace,
+    out_of_turn,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -143,7 +148,7 @@ def parse_trace(
     under a name that was given again: only groups that are known count, and of those the newest.
     """
     members = {} if known is None else known
-    standings: list[Standing] = []
+    standings: list[CollectiveState] = []
     messages: set[int] = set()
     is_whole = True
     turn = -1
@@ -185,13 +190,13 @@ def _by_group(entries: Iterable[dict[str, Any]]) -> Iterable[list[dict[str, Any]
     return groups.values()
 
 
-def _standing(entries: list[dict[str, Any]], members: Mapping[str, Members]) -> Standing:
+def _standing(entries: list[dict[str, Any]], members: Mapping[str, Members]) -> CollectiveState:
     newest = entries[-1]
     name, title = newest["process_group"]
     calls = {entry["collective_seq_id"]: entry for entry in entries}
     entered = max(calls)
     pending = [number for number in sorted(calls) if not _is_complete(calls[number])]
-    return Standing(
+    return CollectiveState(
         group=name,
         backend=newest["profiling_name"].partition(":")[0],
         title=members[name].title if name in members else title,
@@ -220,9 +225,9 @@ def _digest(text: str) -> str:
     return f"{zlib.crc32(text.encode()) & 0xFFFF:04x}"
 
 
-def _call(number: int, entry: Mapping[str, Any]) -> Call:
+def _call(number: int, entry: Mapping[str, Any]) -> CollectiveCall:
     what = entry["profiling_name"].partition(":")[2]
-    return Call(number, what, _shape(entry) if what in MUST_AGREE else "")
+    return CollectiveCall(number, what, _shape(entry) if what in MUST_AGREE else "")
 
 
 def _shape(entry: Mapping[str, Any]) -> str:
@@ -311,7 +316,7 @@ class _Asked:
 
 
 @dataclass
-class Inquiry:
+class FlightRecorderClient:
     """Remembers what each rank told while the suspicion lasts."""
 
     pages: Callable[[], Iterable[RankPage]] = tuple

@@ -14,7 +14,7 @@ from operator import attrgetter
 
 from holdfast.contract.page import Record, RecordFlag
 from holdfast_sidecar.config.settings import NumbersSettings
-from holdfast_sidecar.linux.syscalls import Wait, Where
+from holdfast_sidecar.linux.syscalls import ThreadWait, Where
 
 WINDOW = 128
 """Values that say what is usual: enough for a steady median, few enough to follow a falling loss.
@@ -45,7 +45,7 @@ _EITHER = _LOSS | _GRADIENT
 
 
 @dataclass(frozen=True)
-class Series:
+class NumberSeries:
     """One kind of number. What is beyond the limit is not taken for usual, until it lasts."""
 
     least_share: float
@@ -64,7 +64,9 @@ class Series:
     fresh: int = 0
     """So many usual values came since that was worked out."""
 
-    def follow(self, values: Sequence[tuple[int, float]], settings: NumbersSettings) -> Series:
+    def follow(
+        self, values: Sequence[tuple[int, float]], settings: NumbersSettings
+    ) -> NumberSeries:
         """The series after these (step, value), oldest first; none of them is NaN or infinite."""
         usual, beyond = list(self.usual), list(self.beyond)
         onset, spikes, limit, fresh = self.onset_step, self.spikes, self.limit, self.fresh
@@ -84,7 +86,7 @@ class Series:
                 usual, beyond, onset, fresh = beyond, [], -1, CHUNK
         is_spike = len(beyond) >= settings.spike_steps
         kept = (tuple(usual[-WINDOW:]), tuple(beyond))
-        return Series(self.least_share, *kept, onset, is_spike, spikes, limit, fresh)
+        return NumberSeries(self.least_share, *kept, onset, is_spike, spikes, limit, fresh)
 
 
 def find_limit(values: Sequence[float], least_share: float, spike_z: float) -> float:
@@ -99,8 +101,8 @@ def find_limit(values: Sequence[float], least_share: float, spike_z: float) -> f
 class NumberHistory:
     """Losses and gradient norms of one rank within one attempt."""
 
-    loss: Series = Series(LEAST_SHARE)
-    gradient: Series = Series(0.0)
+    loss: NumberSeries = NumberSeries(LEAST_SHARE)
+    gradient: NumberSeries = NumberSeries(0.0)
     """Of the norms' logarithms."""
     ill_steps: int = 0
     """So many in a row were NaN or infinite, by loss or norm."""
@@ -111,7 +113,7 @@ class NumberHistory:
         return self.loss.spikes + self.gradient.spikes
 
     @property
-    def spike(self) -> Series | None:
+    def spike(self) -> NumberSeries | None:
         """The one that spikes now, the first if both do."""
         return min(
             (series for series in (self.loss, self.gradient) if series.is_spike),
@@ -249,7 +251,7 @@ a thousand times what follows, and say nothing about it."""
 
 
 @dataclass(frozen=True)
-class Pace:
+class PhaseDurations:
     """Durations by part of a step."""
 
     steps: int = 0
@@ -261,7 +263,7 @@ class Pace:
         """Steps that count."""
         return max(0, self.steps - WARM_UP_STEPS)
 
-    def after(self, records: Sequence[Record]) -> Pace:
+    def after(self, records: Sequence[Record]) -> PhaseDurations:
         """The pace once these steps have ended."""
         if not records:
             return self
@@ -271,7 +273,7 @@ class Pace:
             part: self.parts.get(part, Durations()).with_more(column)
             for part, column in zip(LEARNT, columns, strict=True)
         }
-        return Pace(self.steps + len(records), parts)
+        return PhaseDurations(self.steps + len(records), parts)
 
 
 WINDOWS_KEPT = 8
@@ -279,7 +281,7 @@ WINDOWS_KEPT = 8
 
 
 @dataclass(frozen=True)
-class Windows:
+class OptimizerWindows:
     """What lies between two calls of the optimizer: where gradients are gathered over many steps, a
     rank can be saved only at the end of such a window."""
 
@@ -295,7 +297,7 @@ class Windows:
         """Of the latest; 0 while none is known."""
         return max(self.latest_us, default=0) / 1e6
 
-    def after(self, records: Sequence[Record], calls: int) -> Windows:
+    def after(self, records: Sequence[Record], calls: int) -> OptimizerWindows:
         """The windows once these steps have ended, and the optimizer was called so often in all."""
         more = calls - self.calls
         if not records and more == 0:
@@ -304,9 +306,9 @@ class Windows:
         if more <= 0:
             return replace(self, gathered_us=gathered_us)
         if self.calls == 0 and calls > 1:  # how long the first of them took was not seen
-            return Windows(calls)
+            return OptimizerWindows(calls)
         latest_us = (*self.latest_us, gathered_us // more)[-WINDOWS_KEPT:]
-        return Windows(calls, 0, latest_us)
+        return OptimizerWindows(calls, 0, latest_us)
 
 
 def _ordinary_us(record: Record) -> int:
@@ -342,7 +344,7 @@ RESTED_LOOKS = 5
 
 
 @dataclass(frozen=True)
-class Child:
+class Descendant:
     """A child of a rank, or a child's child, as /proc shows it."""
 
     pid: int
@@ -355,7 +357,7 @@ class Child:
     """As wait(2) would tell it; of one that ended and was not waited for."""
     transferred: int | None = None
     """Bytes read and written by calls so far; None when that can't be read."""
-    wait: Wait | None = None
+    wait: ThreadWait | None = None
     """Where its main thread waits, or the one of its threads that is at work."""
 
     @property
@@ -371,18 +373,18 @@ class CloserLook:
     at_s: float
     mark: tuple[int, int, int]
     """Claim, progress and step of the rank: it moved in between when they differ."""
-    main: Wait | None = None
+    main: ThreadWait | None = None
     """None: the kernel doesn't let us see it."""
     at_work: str = ""
     """Which other thread of it may be at work, in words; empty: none."""
-    children: tuple[Child, ...] = ()
+    children: tuple[Descendant, ...] = ()
     transferred: int | None = None
     pauses_s: tuple[float, ...] = ()
     """For how long those other threads wait at most that will go on by themselves."""
 
 
 @dataclass(frozen=True)
-class Scrutiny:
+class Inspection:
     """What closer looks have shown since the rank last moved."""
 
     look: CloserLook
@@ -416,7 +418,7 @@ class Scrutiny:
         pauses_s = [one for one in all_s if one <= patience_s and not math.isinf(one)]
         return self.look.at_s > self.rest.at_s + max(pauses_s, default=0.0)
 
-    def busy_child(self) -> Child | None:
+    def busy_child(self) -> Descendant | None:
         """A child that used a CPU, moved bytes, or waits for storage, network or a timer."""
         earlier = {} if self.before is None else {c.pid: c for c in self.before.children}
         elapsed_s = 0.0 if self.before is None else self.look.at_s - self.before.at_s
@@ -433,10 +435,10 @@ class Scrutiny:
         return 0 if now is None or before is None else now - before
 
 
-def scrutinise(before: Scrutiny | None, look: CloserLook) -> Scrutiny:
+def scrutinise(before: Inspection | None, look: CloserLook) -> Inspection:
     """What is known after one more closer look; it starts anew when the rank has moved."""
     if before is None or before.look.mark != look.mark:
-        return _with_rest(Scrutiny(look, None, look.at_s, _stopped({}, look)))
+        return _with_rest(Inspection(look, None, look.at_s, _stopped({}, look)))
     is_same = (
         look.main is not None
         and before.look.main is not None
@@ -452,7 +454,7 @@ def scrutinise(before: Scrutiny | None, look: CloserLook) -> Scrutiny:
     return _with_rest(after)
 
 
-def _with_rest(scrutiny: Scrutiny) -> Scrutiny:
+def _with_rest(scrutiny: Inspection) -> Inspection:
     look = scrutiny.look
     is_at_work = look.at_work or scrutiny.moved_bytes >= MOVED_BYTES
     if is_at_work or scrutiny.busy_child() is not None:
@@ -465,7 +467,7 @@ def _stopped(before: Mapping[int, float], look: CloserLook) -> Mapping[int, floa
     return {c.pid: before.get(c.pid, look.at_s) for c in look.children if c.state == "T"}
 
 
-def _is_busy(child: Child, earlier: Child | None, elapsed_s: float) -> bool:
+def _is_busy(child: Descendant, earlier: Descendant | None, elapsed_s: float) -> bool:
     if child.state in ("T", "Z", "X"):
         return False
     if child.state in ("D", "t") or (child.wait is not None and child.wait.where in AT_WORK):

@@ -16,17 +16,17 @@ from holdfast_sidecar.linux.files import read_if_any
 from holdfast_sidecar.linux.process import (
     MOST_CHILDREN,
     MOST_THREADS,
-    Process,
+    ProcDirectory,
     descendants,
     parse_exit_status,
 )
-from holdfast_sidecar.linux.syscalls import Wait, Where
+from holdfast_sidecar.linux.syscalls import ThreadWait, Where
 from holdfast_sidecar.ranks.history import (
     AT_WORK,
     LOADER_WORKER,
-    Child,
     CloserLook,
-    Scrutiny,
+    Descendant,
+    Inspection,
     scrutinise,
 )
 from holdfast_sidecar.ranks.observation import RankLook
@@ -55,9 +55,9 @@ class CloserProbe:
     """Closer looks at ranks, and what they have shown so far."""
 
     proc: Path = PROC
-    _known: dict[int, Scrutiny] = field(default_factory=dict)
+    _known: dict[int, Inspection] = field(default_factory=dict)
 
-    def look(self, suspects: Iterable[RankLook], now_s: float) -> dict[int, Scrutiny]:
+    def look(self, suspects: Iterable[RankLook], now_s: float) -> dict[int, Inspection]:
         """What is known of these ranks, after a closer look where one is due.
 
         `now_s` is CLOCK_MONOTONIC. Ranks that are no longer suspects are forgotten.
@@ -69,7 +69,7 @@ class CloserProbe:
         }
         return dict(self._known)
 
-    def _follow(self, known: Scrutiny | None, look: RankLook, now_s: float) -> Scrutiny:
+    def _follow(self, known: Inspection | None, look: RankLook, now_s: float) -> Inspection:
         silent_s = now_s - look.moved_s
         pause_s = max(LEAST_PAUSE_S, min(PAUSE_SHARE * silent_s, MOST_PAUSE_S))
         mark = mark_of(look)
@@ -78,10 +78,10 @@ class CloserProbe:
         return scrutinise(known, self._look_at(look.identity.pid, mark, now_s))
 
     def _look_at(self, pid: int, mark: tuple[int, int, int], now_s: float) -> CloserLook:
-        process = Process(self.proc / str(pid))
+        process = ProcDirectory(self.proc / str(pid))
         name = process.name
         found = descendants(self.proc, pid)
-        children = (Process(self.proc / str(child), process) for child in found)
+        children = (ProcDirectory(self.proc / str(child), process) for child in found)
         unseen = _out_of_sight(process, found)
         threads = [] if unseen else list(_other_threads(process, pid, now_s))
         return CloserLook(
@@ -100,7 +100,7 @@ def mark_of(look: RankLook) -> tuple[int, int, int]:
     return (look.identity.claimed_ns, look.words[Word.PROGRESS], look.step)
 
 
-def _out_of_sight(process: Process, children: Sequence[int]) -> str:
+def _out_of_sight(process: ProcDirectory, children: Sequence[int]) -> str:
     """What of it can't be looked at, and so may be at work; empty: all of it can."""
     if len(children) >= MOST_CHILDREN:
         return "children are too many to be looked at"
@@ -109,7 +109,9 @@ def _out_of_sight(process: Process, children: Sequence[int]) -> str:
     return "" if process.lists_children() else "children are not listed by this kernel"
 
 
-def _other_threads(process: Process, pid: int, now_s: float) -> Iterator[tuple[str, Wait]]:
+def _other_threads(
+    process: ProcDirectory, pid: int, now_s: float
+) -> Iterator[tuple[str, ThreadWait]]:
     """Other threads that will go on without the main one, by their names, and where they wait: up
     to the first that is at work, since further ones tell nothing more."""
     for thread in process.threads():
@@ -123,25 +125,25 @@ def _other_threads(process: Process, pid: int, now_s: float) -> Iterator[tuple[s
                 return
 
 
-def _at_work(threads: Iterable[tuple[str, Wait]]) -> str:
+def _at_work(threads: Iterable[tuple[str, ThreadWait]]) -> str:
     """Another thread that waits for the world outside, in words; empty: none does."""
     at_work = ((name, wait) for name, wait in threads if wait.where in AT_WORK)
     return next((f"thread {name} waits for {wait.where.value}" for name, wait in at_work), "")
 
 
-def _pauses(wait: Wait) -> bool:
+def _pauses(wait: ThreadWait) -> bool:
     """Whether it ends by itself."""
     return wait.where in (Where.LOCK, Where.QUEUE) and not math.isinf(wait.ends_unaided_s)
 
 
-def read_child(process: Process, parent_name: str, now_s: float) -> Child | None:
+def read_child(process: ProcDirectory, parent_name: str, now_s: float) -> Descendant | None:
     """A child as it stands; None when it just went."""
     text = read_if_any(process.directory / "stat")
     if not text:
         return None
     status, name = parse_stat(text), process.name
     pid = int(process.directory.name)
-    return Child(
+    return Descendant(
         pid=pid,
         name=name,
         state=status.state,
@@ -153,7 +155,7 @@ def read_child(process: Process, parent_name: str, now_s: float) -> Child | None
     )
 
 
-def _telling_wait(process: Process, pid: int, now_s: float) -> Wait | None:
+def _telling_wait(process: ProcDirectory, pid: int, now_s: float) -> ThreadWait | None:
     """Where its main thread waits, or another one on whose work that may wait."""
     main = process.wait(pid, now_s)
     if main is None or main.where in AT_WORK:

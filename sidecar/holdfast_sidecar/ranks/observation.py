@@ -29,10 +29,10 @@ from holdfast.contract.page import (
 from holdfast_sidecar.config.settings import OVERSLEPT_S, NumbersSettings
 from holdfast_sidecar.ranks.collectives import Arrival
 from holdfast_sidecar.ranks.history import (
+    Inspection,
     NumberHistory,
-    Pace,
-    Scrutiny,
-    Windows,
+    OptimizerWindows,
+    PhaseDurations,
     follow_numbers,
     is_ill,
     tells,
@@ -190,9 +190,9 @@ class RankHistory:
     """How many of them were NaN or infinite, in this attempt."""
     ill_seen_s: float = -math.inf
     """When there were last more of them than a look before."""
-    pace: Pace = field(default_factory=Pace)
+    pace: PhaseDurations = field(default_factory=PhaseDurations)
     """What its steps took so far in this attempt."""
-    windows: Windows = field(default_factory=Windows)
+    windows: OptimizerWindows = field(default_factory=OptimizerWindows)
     """What lies between two calls of its optimizer."""
 
     @property
@@ -421,7 +421,7 @@ class Ranks:
     attempt: int = -1
     local: dict[int, RankHistory] = field(default_factory=dict)
     peers: dict[int, PeerRank] = field(default_factory=dict)
-    scrutinies: Mapping[int, Scrutiny] = field(default_factory=dict)
+    scrutinies: Mapping[int, Inspection] = field(default_factory=dict)
     """What closer looks have shown of those local ranks that are under suspicion."""
     traces: Mapping[int, RankTrace] = field(default_factory=dict)
     """Where ranks, here and elsewhere, stand in their collectives; only while one is doubtful."""
@@ -443,7 +443,7 @@ def is_finite(value: float | None) -> bool:
 
 
 @dataclass
-class Attention:
+class RankTracker:
     """Histories of the ranks of the newest attempt, by rank."""
 
     attempt: int = -1

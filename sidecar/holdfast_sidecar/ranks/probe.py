@@ -34,7 +34,7 @@ from holdfast_sidecar.records.codec import decode
 from holdfast_sidecar.records.collectives import RankTrace
 from holdfast_sidecar.records.findings import Moment
 from holdfast_sidecar.records.reports import FINISHED, UNMETERED, NodeReport, RankEnergy, RankReport
-from holdfast_sidecar.records.steps import NOWHERE, Standing
+from holdfast_sidecar.records.steps import NOWHERE, RankPlacement
 
 logger = logging.getLogger(__name__)
 
@@ -258,7 +258,7 @@ def report_rank(
     settings: Settings,
     moment: Moment,
     energy: RankEnergy = UNMETERED,
-    standing: Standing = NOWHERE,
+    standing: RankPlacement = NOWHERE,
 ) -> RankReport:
     """The report of one rank."""
     look, spike = history.look, history.numbers.spike

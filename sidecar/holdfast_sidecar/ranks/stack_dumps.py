@@ -22,7 +22,7 @@ _OF_OTHERS = re.compile(r"site-packages|dist-packages|python3\.\d+t?|holdfast")
 
 
 @dataclass(frozen=True)
-class Frame:
+class StackFrame:
     """One call. `line` 0: not known."""
 
     name: str
@@ -42,13 +42,13 @@ class Frame:
         return self.file.endswith(".py") or (self.file.startswith("<") and not is_frozen)
 
 
-def main_thread(text: str) -> tuple[Frame, ...]:
+def main_thread(text: str) -> tuple[StackFrame, ...]:
     """The main thread's frames in the last dump of this text, innermost first; empty: none.
 
     faulthandler lists threads newest first, so the main thread closes the dump; py-spy names it.
     """
-    threads: list[list[Frame]] = []
-    main: list[Frame] | None = None
+    threads: list[list[StackFrame]] = []
+    main: list[StackFrame] | None = None
     for line in text.splitlines():
         if _THREAD.match(line):
             threads.append([])
@@ -62,7 +62,7 @@ def main_thread(text: str) -> tuple[Frame, ...]:
     return tuple(threads[-1]) if threads else ()
 
 
-def place(frames: Sequence[Frame]) -> str:
+def place(frames: Sequence[StackFrame]) -> str:
     """Where this stack stands: the call that the script made last, and from which line of it.
 
     `in all_reduce (train.py:41)` for a script that waits in a library, `in load (train.py:12)` for
@@ -79,12 +79,12 @@ def place(frames: Sequence[Frame]) -> str:
     return f"in {told.name} ({PurePath(at.file).name}{line})"[:LONGEST_PLACE]
 
 
-def _is_wrapping(frame: Frame) -> bool:
+def _is_wrapping(frame: StackFrame) -> bool:
     """Whether every call goes through it, by its (last) name, or as a hook of ours."""
     return frame.name.rpartition(".")[2] in _WRAPPING or "holdfast" in PurePath(frame.file).parts
 
 
-def _told(frames: Sequence[Frame], own: int) -> int:
+def _told(frames: Sequence[StackFrame], own: int) -> int:
     """Of the library's calls below the script's, the outermost that is no mere wrapping."""
     inner = range(own - 1, -1, -1)
     telling = (i for i in inner if frames[i].is_python and not _is_wrapping(frames[i]))
@@ -136,9 +136,9 @@ def _ranks(ranks: Sequence[int]) -> str:
     return f"rank{'s' * (len(ranks) > 1)} {listed}"
 
 
-def _frame(line: str) -> Frame | None:
+def _frame(line: str) -> StackFrame | None:
     match = _FAULTHANDLER_FRAME.fullmatch(line) or _PYSPY_FRAME.fullmatch(line)
     if match is None:
         return None
     number = match["line"] or ""
-    return Frame(match["name"], match["file"], int(number) if number.isdecimal() else 0)
+    return StackFrame(match["name"], match["file"], int(number) if number.isdecimal() else 0)

@@ -34,7 +34,7 @@ STACK_BYTES = 256 * 1024
 
 
 @dataclass(frozen=True)
-class Asked:
+class PendingDump:
     """A rank that was asked: where its handler writes, and from which byte on."""
 
     held: RankPage
@@ -48,7 +48,7 @@ class Asked:
             return file.read(STACK_BYTES).decode(errors="replace")
 
 
-def ask_for_stacks(pages: Iterable[RankPage], stacks: Path, proc: Path) -> list[Asked]:
+def ask_for_stacks(pages: Iterable[RankPage], stacks: Path, proc: Path) -> list[PendingDump]:
     """Send STACKS_SIGNAL to every rank that has our handler."""
     asked = []
     for held in pages:
@@ -59,7 +59,7 @@ def ask_for_stacks(pages: Iterable[RankPage], stacks: Path, proc: Path) -> list[
             signal_handle(permit)
         except (NotPermitted, ProcessLookupError):
             continue
-        asked.append(Asked(held, file, before))
+        asked.append(PendingDump(held, file, before))
     return asked
 
 
@@ -113,11 +113,11 @@ def _name_behind(link: Path) -> str:
         return ""
 
 
-def await_stacks(asked: Iterable[Asked], until_s: float) -> list[Asked]:
+def await_stacks(asked: Iterable[PendingDump], until_s: float) -> list[PendingDump]:
     """Those whose files grew and then stood still for one poll. Looked at twice at least: the time
     may be over for other reasons than that they are slow."""
     sizes = {one: one.before for one in asked}
-    answered: list[Asked] = []
+    answered: list[PendingDump] = []
     polls = 0
     while len(answered) < len(sizes) and (polls < LEAST_POLLS or time.monotonic() < until_s):
         polls += 1
@@ -143,7 +143,7 @@ SPY_POLL_S = 0.01
 
 
 @dataclass(frozen=True)
-class Suspect:
+class SuspectProcess:
     """A process to look at."""
 
     rank: int
@@ -156,7 +156,7 @@ class Suspect:
 
 @dataclass(frozen=True)
 class _Look:
-    suspect: Suspect
+    suspect: SuspectProcess
     process: subprocess.Popen[bytes]
     output: Path
 
@@ -168,7 +168,7 @@ def find_spy() -> str:
 
 
 def spy(
-    spy_path: str, suspects: Iterable[Suspect], scratch: Path, limit_s: float = SPY_S
+    spy_path: str, suspects: Iterable[SuspectProcess], scratch: Path, limit_s: float = SPY_S
 ) -> dict[int, str]:
     """rank -> what py-spy saw of it; who could not be looked at in time is left out.
 
@@ -184,12 +184,12 @@ def spy(
     return {rank: text for rank, text in seen.items() if text}
 
 
-def _command(spy_path: str, suspect: Suspect) -> list[str]:
+def _command(spy_path: str, suspect: SuspectProcess) -> list[str]:
     how = ["--nonblocking"] if suspect.is_stopped else ["--native"] * suspect.has_answered
     return [spy_path, "dump", "--full-filenames", *how, "--pid", str(suspect.pid)]
 
 
-def _begin(command: Sequence[str], suspect: Suspect, scratch: Path) -> _Look | None:
+def _begin(command: Sequence[str], suspect: SuspectProcess, scratch: Path) -> _Look | None:
     """None where it can't be started (another machine's program, no process left): what it would
     have seen is missing then, and no other evidence is."""
     output = scratch / f"spied-{suspect.rank}.new"
@@ -298,11 +298,11 @@ def choose_suspects(
     answered: Collection[int],
     culprits: Collection[int],
     wants_native: bool,
-) -> list[Suspect]:
+) -> list[SuspectProcess]:
     """Of the living ranks in `pids` (rank -> pid): who has not answered, the culprits' children
     that are stopped or sit in the kernel, and culprits whose native frames are wanted."""
     found = [
-        Suspect(rank, pid, state_of(views[rank]) in STOPPED, rank in answered)
+        SuspectProcess(rank, pid, state_of(views[rank]) in STOPPED, rank in answered)
         for rank, pid in pids.items()
         if rank not in answered or (wants_native and rank in culprits)
     ]
@@ -312,7 +312,7 @@ def choose_suspects(
     return found
 
 
-def _stuck_children(view: View) -> Iterator[Suspect]:
+def _stuck_children(view: View) -> Iterator[SuspectProcess]:
     """A loader worker that was stopped, or reads a file that never comes. Known by its pid, less
     than zero: it is no rank."""
     stuck = {
@@ -321,7 +321,7 @@ def _stuck_children(view: View) -> Iterator[Suspect]:
         if (state := _state_of_child(child)) in STUCK
     }
     for pid, state in sorted(stuck.items())[:CHILDREN_AT_ONCE]:
-        yield Suspect(-pid, pid, state in STOPPED, has_answered=False)
+        yield SuspectProcess(-pid, pid, state in STOPPED, has_answered=False)
 
 
 def file_name(who: int) -> str:

@@ -15,7 +15,7 @@ from holdfast.contract.page import Phase, Word
 from holdfast_sidecar.config.settings import StallSettings
 from holdfast_sidecar.linux.syscalls import Where
 from holdfast_sidecar.ranks.checks import LoaderState, judge_loader
-from holdfast_sidecar.ranks.history import Scrutiny
+from holdfast_sidecar.ranks.history import Inspection
 from holdfast_sidecar.ranks.observation import PeerRank, RankHistory, RankLook, Ranks
 from holdfast_sidecar.records.findings import Finding, Kind, Moment
 
@@ -79,7 +79,7 @@ _WAITING_NAMES = frozenset(phase.name.lower() for phase in WAITING)
 
 
 @dataclass(frozen=True)
-class Company:
+class PeerProgress:
     """How many of the others do what, as far as this node knows."""
 
     known: int
@@ -94,11 +94,11 @@ class Company:
         return self.waiting > 0 and self.waiting + self.stuck + self.ended == self.known
 
 
-def company_of(history: RankHistory, ranks: Ranks, age_s: float) -> Company:
+def company_of(history: RankHistory, ranks: Ranks, age_s: float) -> PeerProgress:
     """What the other ranks do while this one has been silent for `age_s` seconds."""
     peers = _others(history, ranks)
     going = [peer for peer in peers if not peer.has_ended]
-    return Company(
+    return PeerProgress(
         known=len(peers),
         ended=len(peers) - len(going),
         waiting=sum(_waits(p) and p.phase_age_s >= WAITING_FOR_S for p in going),
@@ -193,7 +193,7 @@ def proof_for(history: RankHistory, ranks: Ranks, patience_s: float) -> str:
     return proof_of_standing(ranks.scrutinies.get(history.look.rank), patience_s)
 
 
-def proof_of_standing(scrutiny: Scrutiny | None, patience_s: float) -> str:
+def proof_of_standing(scrutiny: Inspection | None, patience_s: float) -> str:
     """Why it will not go on by itself, in words; empty: that can't be said.
 
     patience_s: a wait with an end (a pause between two tries) counts only when that end lies
@@ -409,7 +409,7 @@ def _is_stopped(history: RankHistory, ranks: Ranks, expected: Expectation, momen
     return stopped_s >= STOPPED_FOR_S and silent_s >= expected.normal_s + STOPPED_BEYOND_S
 
 
-def _holds_up_peers(history: RankHistory, ranks: Ranks, company: Company) -> bool:
+def _holds_up_peers(history: RankHistory, ranks: Ranks, company: PeerProgress) -> bool:
     """Positive evidence without a stopped process; needs word of every rank of the attempt."""
     phase = history.look.phase
     patience_s = STILL_IN_COMPUTE_S if phase in COMPUTING else STILL_ELSEWHERE_S
@@ -422,7 +422,7 @@ def _holds_up_peers(history: RankHistory, ranks: Ranks, company: Company) -> boo
     )
 
 
-def _may_wait_itself(history: RankHistory, ranks: Ranks, company: Company) -> bool:
+def _may_wait_itself(history: RankHistory, ranks: Ranks, company: PeerProgress) -> bool:
     """Whether it may be in a collective that no hook sees, as FSDP's are in the forward pass, and
     wait for another rank that is as silent as itself."""
     trace = ranks.traces.get(history.look.rank)

@@ -120,7 +120,7 @@ PROC = Path("/proc")
 
 
 @dataclass(frozen=True)
-class Process:
+class CandidateProcess:
     """A process as a candidate for a rank."""
 
     pid: int
@@ -177,7 +177,9 @@ def find_ranks(
     return choose_ranks(processes, roots)
 
 
-def choose_ranks(processes: Mapping[int, Process], roots: set[int]) -> tuple[OutsideRank, ...]:
+def choose_ranks(
+    processes: Mapping[int, CandidateProcess], roots: set[int]
+) -> tuple[OutsideRank, ...]:
     """Of each rank the uppermost Python process that is no launcher; without any word of ranks the
     roots themselves, numbered in the order in which they were started."""
     below = [p for p in processes.values() if _has_root(p, processes, roots)]
@@ -194,7 +196,9 @@ def choose_ranks(processes: Mapping[int, Process], roots: set[int]) -> tuple[Out
     return tuple(OutsideRank(n, n, p.pid, p.start_ticks) for n, p in enumerate(ordered))
 
 
-def _uppermost(processes: Mapping[int, Process], roots: set[int]) -> list[Process]:
+def _uppermost(
+    processes: Mapping[int, CandidateProcess], roots: set[int]
+) -> list[CandidateProcess]:
     """The roots themselves; but a shell that holds a rank's command line is none, nor is a loader's
     worker, which has its rank's."""
     given = [processes[pid] for pid in roots]
@@ -217,29 +221,33 @@ def parse_io(text: str) -> int:
     return int(counts.get("rchar", 0)) + int(counts.get("wchar", 0))
 
 
-def _has_root(process: Process, processes: Mapping[int, Process], roots: set[int]) -> bool:
+def _has_root(
+    process: CandidateProcess, processes: Mapping[int, CandidateProcess], roots: set[int]
+) -> bool:
     return any(ancestor.pid in roots for ancestor in _line(process, processes))
 
 
-def _depth(process: Process, processes: Mapping[int, Process]) -> int:
+def _depth(process: CandidateProcess, processes: Mapping[int, CandidateProcess]) -> int:
     return sum(1 for _ in _line(process, processes))
 
 
-def _line(process: Process, processes: Mapping[int, Process]) -> Iterator[Process]:
+def _line(
+    process: CandidateProcess, processes: Mapping[int, CandidateProcess]
+) -> Iterator[CandidateProcess]:
     """The process and its ancestors, as far as they can be seen."""
     seen: set[int] = set()
-    current: Process | None = process
+    current: CandidateProcess | None = process
     while current is not None and current.pid not in seen:
         seen.add(current.pid)
         yield current
         current = processes.get(current.parent)
 
 
-def _is_python(process: Process) -> bool:
+def _is_python(process: CandidateProcess) -> bool:
     return bool(process.command) and Path(process.command[0]).name.startswith("python")
 
 
-def _read_all(proc: Path, user_id: int) -> Iterator[Process]:
+def _read_all(proc: Path, user_id: int) -> Iterator[CandidateProcess]:
     for directory in proc.iterdir():
         if not directory.name.isdecimal():
             continue
@@ -250,13 +258,13 @@ def _read_all(proc: Path, user_id: int) -> Iterator[Process]:
             continue  # gone meanwhile
 
 
-def _read_process(directory: Path) -> Process:
+def _read_process(directory: Path) -> CandidateProcess:
     stat = (directory / "stat").read_text(errors="replace")
     fields = stat.rpartition(")")[2].split()
     words = (directory / "cmdline").read_bytes().decode(errors="replace").split("\0")
     entries = _read(directory / "environ").split("\0")
     pairs = (entry.partition("=") for entry in entries)
-    return Process(
+    return CandidateProcess(
         pid=int(directory.name),
         parent=int(fields[1]),
         start_ticks=int(fields[19]),

@@ -90,7 +90,7 @@ class IncidentCost:
 
 
 @dataclass(frozen=True)
-class Mark:
+class ProgressMark:
     """At this step so much productive time stood behind the run that was not lost since."""
 
     step: int
@@ -131,7 +131,7 @@ class Account:
     """`incident:phase` -> time, of restarts that are not over."""
     costs: Mapping[str, IncidentCost] = field(default_factory=dict)
     """Incident -> what it cost, of those that are over."""
-    marks: tuple[Mark, ...] = ()
+    marks: tuple[ProgressMark, ...] = ()
     """Rising in step, for what a restart loses to be told in time."""
 
     @property
@@ -233,12 +233,12 @@ def _cost(text: str) -> IncidentCost:
     return IncidentCost(phases, lost_us, lost_gpu_us, lost_steps, cause, node)
 
 
-def parse_marks(text: str) -> tuple[Mark, ...]:
+def parse_marks(text: str) -> tuple[ProgressMark, ...]:
     """Marks from `step:net step:net …`."""
     pairs = (word.split(":") for word in text.split())
-    return tuple(Mark(int(step), int(net)) for step, net in pairs)
+    return tuple(ProgressMark(int(step), int(net)) for step, net in pairs)
 
 
-def spell_marks(marks: Iterable[Mark]) -> str:
+def spell_marks(marks: Iterable[ProgressMark]) -> str:
     """The marks as they stand in the store."""
     return " ".join(f"{mark.step}:{mark.net_us}" for mark in marks)

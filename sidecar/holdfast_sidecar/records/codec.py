@@ -74,7 +74,7 @@ Key = tuple[Any, str]
 Known = tuple[str, Any]
 
 
-class Remembered:
+class DecodeCache:
     """Texts with the values read from them, one text for each key.
 
     Readings walk all reports in turn, again and again. So nothing makes room for a newcomer but
@@ -119,7 +119,7 @@ class Remembered:
         self.characters = sum(len(text) for text, _ in self._old.copy().values())
 
 
-_REMEMBERED = Remembered()
+_REMEMBERED = DecodeCache()
 
 
 def _decode(kind: Any, text: str) -> Any:

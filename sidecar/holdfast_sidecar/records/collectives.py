@@ -45,7 +45,7 @@ def out_of_turn(order: Sequence[str]) -> int:
 
 
 @dataclass(frozen=True)
-class Call:
+class CollectiveCall:
     """A collective as one rank entered it."""
 
     number: int
@@ -61,7 +61,7 @@ class Call:
 
 
 @dataclass(frozen=True)
-class Standing:
+class CollectiveState:
     """How far a rank got in one group."""
 
     group: str
@@ -71,7 +71,7 @@ class Standing:
     entered: int
     """Number of the last collective it entered."""
     completed: int
-    pending: list[Call] = field(default_factory=list)
+    pending: list[CollectiveCall] = field(default_factory=list)
     """The oldest of those that it entered and that are not complete, and a few after it."""
     history: str = ""
     """Digests of the latest collectives up to `entered`, DIGEST characters each."""
@@ -109,7 +109,7 @@ class RankTrace:
     """Whether its flight recorder did; else only its page and its groups are known."""
     groups: dict[str, int] = field(default_factory=dict)
     """Name of each group that it is in -> how many ranks are."""
-    standings: list[Standing] = field(default_factory=list)
+    standings: list[CollectiveState] = field(default_factory=list)
     is_whole: bool = False
     """Whether the recorder still holds all: a group without a standing then had no collective."""
     messages_to: list[int] = field(default_factory=list)
@@ -140,7 +140,7 @@ class RankTrace:
         """Whether anything that it has started with others is not complete."""
         return bool(self.messages_to) or any(one.is_waiting for one in self.standings)
 
-    def standing(self, group: str, backend: str) -> Standing | None:
+    def standing(self, group: str, backend: str) -> CollectiveState | None:
         """How far it got in a group; None when that is not known, or nowhere (`is_whole`)."""
         return next(
             (one for one in self.standings if (one.group, one.backend) == (group, backend)), None

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from holdfast_sidecar.config.settings import CostSettings
 from holdfast_sidecar.records.reports import Performance
-from holdfast_sidecar.records.steps import Cause, Change, Slowness, WhatIf
+from holdfast_sidecar.records.steps import PaceChange, SlowCause, Slowness, WhatIf
 
 
 def span(seconds: float) -> str:
@@ -100,29 +100,29 @@ def money(lost_s: float, ranks: int, settings: CostSettings) -> float | None:
 # Slowness in words: who, by how much, why, what it costs. Pure.
 
 CAUSES = {
-    Cause.GPU_CLOCK: "heat or a brake holds its GPU's clock down",
-    Cause.GPU_POWER: "a power cap holds its GPU's clock down",
-    Cause.GPU_LINK: "its GPU's PCIe or NVLink is narrower or slower than it could be",
-    Cause.GPU_SHARED: "another process computes on the same GPU",
-    Cause.COMPUTE: "what it computes takes longer, and nothing that is watched explains it",
-    Cause.CPU_QUOTA: "its control group's CPU quota is used up",
-    Cause.CPU_CONTENTION: "others want the same CPU cores",
-    Cause.MEMORY_PRESSURE: "host memory is short: pages are read from storage again and again",
-    Cause.COLLECTOR: "Python's garbage collector",
-    Cause.DATA_LOADING: "its batches come late",
-    Cause.STORAGE: "the storage that it reads from is slow",
-    Cause.LINK: "a network link or card is slow",
-    Cause.UNEVEN_WORK: "it is given more to do than the others",
-    Cause.PIPELINE: "its pipeline stage has more to do than the others",
-    Cause.RECOMPILATION: "torch.compile starts over again and again",
-    Cause.EVALUATION: "it evaluates while the others wait",
-    Cause.SAVING: "it saves while the others wait",
-    Cause.UNKNOWN: "nothing that is watched explains it",
+    SlowCause.GPU_CLOCK: "heat or a brake holds its GPU's clock down",
+    SlowCause.GPU_POWER: "a power cap holds its GPU's clock down",
+    SlowCause.GPU_LINK: "its GPU's PCIe or NVLink is narrower or slower than it could be",
+    SlowCause.GPU_SHARED: "another process computes on the same GPU",
+    SlowCause.COMPUTE: "what it computes takes longer, and nothing that is watched explains it",
+    SlowCause.CPU_QUOTA: "its control group's CPU quota is used up",
+    SlowCause.CPU_CONTENTION: "others want the same CPU cores",
+    SlowCause.MEMORY_PRESSURE: "host memory is short: pages are read from storage again and again",
+    SlowCause.COLLECTOR: "Python's garbage collector",
+    SlowCause.DATA_LOADING: "its batches come late",
+    SlowCause.STORAGE: "the storage that it reads from is slow",
+    SlowCause.LINK: "a network link or card is slow",
+    SlowCause.UNEVEN_WORK: "it is given more to do than the others",
+    SlowCause.PIPELINE: "its pipeline stage has more to do than the others",
+    SlowCause.RECOMPILATION: "torch.compile starts over again and again",
+    SlowCause.EVALUATION: "it evaluates while the others wait",
+    SlowCause.SAVING: "it saves while the others wait",
+    SlowCause.UNKNOWN: "nothing that is watched explains it",
 }
 
 NOT_WITHOUT = {
-    Cause.UNEVEN_WORK: "with even work",
-    Cause.PIPELINE: "with even stages",
+    SlowCause.UNEVEN_WORK: "with even work",
+    SlowCause.PIPELINE: "with even stages",
 }
 """What would make the job faster where nobody is to be left out."""
 
@@ -151,7 +151,7 @@ def counted(ranks: int) -> str:
 
 def why(one: Slowness) -> str:
     """Its cause in words."""
-    if one.is_asleep and one.cause in (Cause.COMPUTE, Cause.UNKNOWN):
+    if one.is_asleep and one.cause in (SlowCause.COMPUTE, SlowCause.UNKNOWN):
         return "it sleeps or waits for something outside, and nothing that is watched explains it"
     return CAUSES.get(one.cause, one.cause.value)
 
@@ -182,7 +182,7 @@ def gained(one: Slowness) -> str:
     return f"the job would be {percent(one.gain)} faster {without}"
 
 
-def changed(one: Change) -> str:
+def changed(one: PaceChange) -> str:
     """That all of them take longer than they did."""
     times = f"{one.ratio:.1f}" if one.ratio < 10 else f"{one.ratio:.0f}"
     return (

@@ -15,7 +15,7 @@ PORT = ("run", "node", "device", "port")
 
 
 @dataclass(frozen=True)
-class Entry:
+class MetricSpec:
     """One metric. `unit` is "" for plain counts and states; a counter's name ends in _total."""
 
     name: str
@@ -27,24 +27,26 @@ class Entry:
     """Told by the leader alone, about the whole job."""
 
 
-def gauge(name: str, unit: str, labels: tuple[str, ...], text: str) -> Entry:
+def gauge(name: str, unit: str, labels: tuple[str, ...], text: str) -> MetricSpec:
     """A gauge; its name without the prefix."""
-    return Entry(f"holdfast_{name}", "gauge", unit, labels, text)
+    return MetricSpec(f"holdfast_{name}", "gauge", unit, labels, text)
 
 
-def counter(name: str, unit: str, labels: tuple[str, ...], text: str) -> Entry:
+def counter(name: str, unit: str, labels: tuple[str, ...], text: str) -> MetricSpec:
     """A counter; its name without the prefix, with `_total`."""
-    return Entry(f"holdfast_{name}", "counter", unit, labels, text)
+    return MetricSpec(f"holdfast_{name}", "counter", unit, labels, text)
 
 
-def summary(name: str, unit: str, labels: tuple[str, ...], text: str) -> Entry:
+def summary(name: str, unit: str, labels: tuple[str, ...], text: str) -> MetricSpec:
     """A count and a sum; its name without the prefix."""
-    return Entry(f"holdfast_{name}", "summary", unit, labels, text)
+    return MetricSpec(f"holdfast_{name}", "summary", unit, labels, text)
 
 
-def of_job(entry: Entry) -> Entry:
+def of_job(entry: MetricSpec) -> MetricSpec:
     """The same, told by the leader alone."""
-    return Entry(entry.name, entry.kind, entry.unit, entry.labels, entry.help, leader_only=True)
+    return MetricSpec(
+        entry.name, entry.kind, entry.unit, entry.labels, entry.help, leader_only=True
+    )
 
 
 # One value of one metric, and how to leave out what isn't known.
@@ -62,7 +64,7 @@ class Sample:
 
 
 @dataclass(frozen=True)
-class Told:
+class Labels:
     """Makes samples that share labels: `told("rank_step", 7)`."""
 
     labels: Mapping[str, str]
@@ -76,6 +78,6 @@ class Told:
         """How many there were, and their sum."""
         yield Sample(f"holdfast_{name}", {**self.labels, **more}, total, count)
 
-    def about(self, **more: str) -> Told:
+    def about(self, **more: str) -> Labels:
         """The same with further labels."""
-        return Told({**self.labels, **more})
+        return Labels({**self.labels, **more})

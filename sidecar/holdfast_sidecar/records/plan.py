@@ -131,7 +131,7 @@ class BatchSkip:
 
 
 @dataclass(frozen=True)
-class Pause:
+class PauseWindow:
     """Somebody works on the job's surroundings: until the end nothing is done about faults."""
 
     by: str
@@ -182,7 +182,7 @@ class Plan:
     """When this run's first attempt was opened, by its leader's wall clock; 0: not known."""
     skips: list[BatchSkip] = field(default_factory=list)
     """Batches on which numbers went wrong, in earlier attempts."""
-    pause: Pause | None = None
+    pause: PauseWindow | None = None
     resumed_unix_s: float = 0.0
     """When the last pause was over: what had to wait for it has its time from then on."""
     outside: list[Quarantine] = field(default_factory=list)

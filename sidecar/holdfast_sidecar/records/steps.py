@@ -15,21 +15,21 @@ from typing import NamedTuple
 from holdfast.contract.page import GROUPS_TIMED
 
 
-def parse_groups(told: list[str]) -> tuple[Group | None, ...]:
+def parse_groups(told: list[str]) -> tuple[ProcessGroup | None, ...]:
     """Process groups as a report tells them, by their slot; None: that slot has none."""
     groups = [_parse_group(text) for text in told[:GROUPS_TIMED]]
     return (*groups, *[None] * (GROUPS_TIMED - len(groups)))
 
 
-def _parse_group(text: str) -> Group | None:
+def _parse_group(text: str) -> ProcessGroup | None:
     """A title may have a stroke in it, the others have none."""
     front, _, size = text.rpartition("/")
     title, _, digest = front.rpartition("/")
-    return Group(title, digest, int(size)) if digest and size.isdecimal() else None
+    return ProcessGroup(title, digest, int(size)) if digest and size.isdecimal() else None
 
 
 @dataclass(frozen=True)
-class Group:
+class ProcessGroup:
     """A process group as all its members tell it alike."""
 
     title: str
@@ -158,7 +158,7 @@ def parse_all(texts: Sequence[str]) -> list[StepLine]:
 # Who is slow and why, what it costs, and how efficient the job is: told by the leading node.
 
 
-class Cause(str, Enum):
+class SlowCause(str, Enum):
     """Why somebody is slow."""
 
     GPU_CLOCK = "gpu_clock"  # heat or a brake holds its clock down
@@ -190,7 +190,7 @@ class Slowness:
     """Empty: it is about more than one node, or none in particular."""
     role: str
     """Whom it was compared with; empty: with all ranks. `stage 1`: that stage with the others."""
-    cause: Cause
+    cause: SlowCause
     part: str
     """Where the time goes: data, transfer, forward, backward, optimizer, communicating, other; or
     evaluating, saving, compiling."""
@@ -270,7 +270,7 @@ class Efficiency:
 
 
 @dataclass(frozen=True)
-class Change:
+class PaceChange:
     """All ranks take longer than they did, by their own work: the job's own change, nobody's."""
 
     since_step: int
@@ -309,7 +309,7 @@ class SlowStanding:
     """Cause -> seconds as they were put down to it at the time, which only grow; in `lost_s` what
     turns out to have another cause goes with it."""
     efficiency: Efficiency | None = None
-    change: Change | None = None
+    change: PaceChange | None = None
     """None: all in all its steps take as long as they did."""
 
 
@@ -317,12 +317,12 @@ class SlowStanding:
 
 
 @dataclass(frozen=True)
-class Standing:
+class RankPlacement:
     """As its report carries it: see `records.reports`."""
 
     layout: str = ""
     groups: tuple[str, ...] = ()
 
 
-NOWHERE = Standing()
+NOWHERE = RankPlacement()
 """It says nothing."""

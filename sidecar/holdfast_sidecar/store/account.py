@@ -23,7 +23,7 @@ tell the later one, as a server's clock may be set back."""
 
 
 @dataclass(frozen=True)
-class Fold:
+class PhaseFold:
     """An incident is over: its phases become one text, with these words before and after."""
 
     incident: str
@@ -55,7 +55,7 @@ class Turn:
     Empty: it stays pending."""
     fields: Mapping[str, str] = field(default_factory=dict)
     """Plain fields to be set."""
-    folds: tuple[Fold, ...] = ()
+    folds: tuple[PhaseFold, ...] = ()
 
     def spell(self) -> str:
         """As the script reads it."""
@@ -147,7 +147,7 @@ class _Page:
         self.add(PENDING, -amount)
         self.credit(category, amount)
 
-    def fold(self, fold: Fold) -> None:
+    def fold(self, fold: PhaseFold) -> None:
         names = [f"r:{fold.incident}:{phase.value}" for phase in TIMED]
         times = " ".join(self.fields.pop(name, "0") for name in names)
         self.fields.setdefault(f"i:{fold.incident}", f"{fold.before} {times} {fold.after}")

@@ -22,7 +22,7 @@ from redis.retry import Retry
 from redis.sentinel import MasterNotFoundError, Sentinel
 
 from holdfast.contract import environment as names
-from holdfast_sidecar.config.addresses import Address, describe, parse_address
+from holdfast_sidecar.config.addresses import ServerAddress, describe, parse_address
 from holdfast_sidecar.config.settings import BadInput, RedisSettings
 from holdfast_sidecar.store.account import Turn
 from holdfast_sidecar.store.protocol import Keys, Section, StoreUnavailable
@@ -181,7 +181,7 @@ def parse_version(text: str) -> tuple[int, int]:
 # changed file is a rotated password, and it never becomes part of a client's settings or repr.
 
 
-class Credentials(CredentialProvider):
+class RedisCredentials(CredentialProvider):
     """What a connection authenticates with. `password_file` is preferred to `password`."""
 
     def __init__(self, user: str, password: str, password_file: Path | None) -> None:
@@ -198,8 +198,8 @@ class Credentials(CredentialProvider):
 
 
 def find_credentials(
-    settings: RedisSettings, address: Address, environment: Mapping[str, str]
-) -> Credentials | None:
+    settings: RedisSettings, address: ServerAddress, environment: Mapping[str, str]
+) -> RedisCredentials | None:
     """Settings first, then the environment, then the URL; None when nothing asks for a password."""
     user = settings.user or environment.get(names.REDIS_USER, "") or address.user
     file_name = settings.password_file
@@ -208,7 +208,7 @@ def find_credentials(
         password = environment.get(names.REDIS_PASSWORD, "")
         file_name = "" if password else environment.get(names.REDIS_PASSWORD_FILE, "")
     if file_name:
-        return Credentials(user, "", _checked(Path(file_name).expanduser()))
+        return RedisCredentials(user, "", _checked(Path(file_name).expanduser()))
     password = password or address.password
     if not password:
         if user:
@@ -217,11 +217,11 @@ def find_credentials(
                 f"give --redis-password-file or set {names.REDIS_PASSWORD}"
             )
         return None
-    return Credentials(user, password, None)
+    return RedisCredentials(user, password, None)
 
 
 def refuse_visible_password(
-    settings: RedisSettings, address: Address, environment: Mapping[str, str]
+    settings: RedisSettings, address: ServerAddress, environment: Mapping[str, str]
 ) -> None:
     """A password in a URL is accepted from the environment only: `ps` shows everything else."""
     is_from_environment = settings.url in ("", environment.get(names.REDIS_URL))
@@ -283,7 +283,7 @@ def open_store(
     return RedisStore(connect(settings, environment), job, hears_reports=hears_reports)
 
 
-def _options(settings: RedisSettings, address: Address) -> dict[str, Any]:
+def _options(settings: RedisSettings, address: ServerAddress) -> dict[str, Any]:
     options: dict[str, Any] = {
         "socket_timeout": settings.timeout_s,
         "socket_connect_timeout": settings.timeout_s,
@@ -302,7 +302,7 @@ def _options(settings: RedisSettings, address: Address) -> dict[str, Any]:
 
 
 def _behind_sentinel(
-    address: Address, options: dict[str, Any], credentials: Credentials | None
+    address: ServerAddress, options: dict[str, Any], credentials: RedisCredentials | None
 ) -> redis.Redis:
     sentinel_options = options | {
         "credential_provider": credentials if address.sentinel_auth else None

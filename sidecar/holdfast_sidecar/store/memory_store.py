@@ -20,15 +20,15 @@ from holdfast_sidecar.store.protocol import (
     OPEN_SECTIONS,
     RUNNING_TTL_S,
     Bid,
-    Heard,
     Lease,
     Section,
     StoreUnavailable,
     View,
+    WakeUp,
 )
 
 NOBODY = Lease(0, "")
-CHANNELS = (Heard.ORDERS, Heard.REPORTS)
+CHANNELS = (WakeUp.ORDERS, WakeUp.REPORTS)
 REMEMBERED_WRITES = 64
 """How far back a failover can lose writes."""
 
@@ -143,19 +143,19 @@ class MemoryServer:
     def _copy(self) -> dict[str, _JobKeys]:
         return {job: keys.copy() for job, keys in self._jobs.items()}
 
-    def wake(self, channel: Heard) -> None:
+    def wake(self, channel: WakeUp) -> None:
         """Tell whoever listens on this channel that something changed."""
         with self._changed:
             self._writes[channel] += 1
             self._changed.notify_all()
 
-    def wait(self, heard: dict[Heard, int], timeout_s: float) -> dict[Heard, int]:
+    def wait(self, heard: dict[WakeUp, int], timeout_s: float) -> dict[WakeUp, int]:
         """How many wake-ups there were; returns at once when they are more than `heard`."""
         with self._changed:
             self._changed.wait_for(lambda: self._count(heard) != heard, timeout_s)
             return self._count(heard)
 
-    def _count(self, channels: Collection[Heard]) -> dict[Heard, int]:
+    def _count(self, channels: Collection[WakeUp]) -> dict[WakeUp, int]:
         return {channel: self._writes[channel] for channel in channels}
 
 
@@ -183,7 +183,7 @@ class MemoryStore:
             keys.highest = max(keys.highest, floor) + 1
             keys.lease = Lease(keys.highest, candidate)
             taken = keys.lease
-        self._server.wake(Heard.ORDERS)
+        self._server.wake(WakeUp.ORDERS)
         return taken
 
     def resign(self, candidate: str) -> None:
@@ -192,7 +192,7 @@ class MemoryStore:
             if keys.lease.candidate != candidate:
                 return
             keys.lease = NOBODY
-        self._server.wake(Heard.ORDERS)
+        self._server.wake(WakeUp.ORDERS)
 
     def report(self, section: Section, field: str, value: str | None, *, wake: bool = True) -> None:
         """Write or remove an unguarded field; a heartbeat wakes nobody."""
@@ -282,12 +282,12 @@ class MemoryStore:
         lease = self.campaign(bid.candidate, bid.lease_s, bid.floor)
         return lease, self.read(ALL_SECTIONS)
 
-    def wait(self, timeout_s: float) -> Heard:
+    def wait(self, timeout_s: float) -> WakeUp:
         """Sleep until someone wrote, or the time is over."""
         before, self._heard = self._heard, self._server.wait(self._heard, timeout_s)
-        heard = Heard.NOTHING
+        heard = WakeUp.NOTHING
         for channel, count in self._heard.items():
-            heard |= channel if count != before[channel] else Heard.NOTHING
+            heard |= channel if count != before[channel] else WakeUp.NOTHING
         return heard
 
     def time(self) -> float:
@@ -308,5 +308,5 @@ def _value(keys: _JobKeys, section: Section, name: str) -> str | None:
     return None if fields is None else fields.values.get(name)
 
 
-def _channel(section: Section) -> Heard:
-    return Heard.REPORTS if section in FOR_LEADERS else Heard.ORDERS
+def _channel(section: Section) -> WakeUp:
+    return WakeUp.REPORTS if section in FOR_LEADERS else WakeUp.ORDERS

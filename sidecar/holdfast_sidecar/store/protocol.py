@@ -106,7 +106,7 @@ class StoreUnavailable(Exception):
     """The store can't be asked right now: refused, timed out, failing over, loading."""
 
 
-class Heard(Flag):
+class WakeUp(Flag):
     """What a wait heard; false when the time was over instead."""
 
     NOTHING = 0
@@ -226,7 +226,7 @@ class Store(Protocol):
         On a machine that is busy, as after a death, each answer may be ten milliseconds away.
         """
 
-    def wait(self, timeout_s: float) -> Heard:
+    def wait(self, timeout_s: float) -> WakeUp:
         """Sleep until someone wrote, or the time is over. Wake-ups may be lost or be spurious."""
 
     def time(self) -> float:

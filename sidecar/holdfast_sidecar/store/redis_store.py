@@ -21,12 +21,12 @@ from holdfast_sidecar.store.protocol import (
     ALL_SECTIONS,
     OPEN_SECTIONS,
     Bid,
-    Heard,
     Keys,
     Lease,
     Section,
     StoreUnavailable,
     View,
+    WakeUp,
 )
 
 # Listening for wake-ups on a job's channels. They only make things faster: keys are the truth.
@@ -47,7 +47,7 @@ class Wakeups:
     One thread listens at a time; a second one that waits gets its turn after the first.
     """
 
-    def __init__(self, client: redis.Redis, channels: Mapping[str, Heard]) -> None:
+    def __init__(self, client: redis.Redis, channels: Mapping[str, WakeUp]) -> None:
         self._client = client
         self._channels = channels
         self._listener: PubSub | None = None
@@ -58,7 +58,7 @@ class Wakeups:
         """Subscribe anew at the next wait: the connection or the server may have changed."""
         self._must_renew.set()
 
-    def wait(self, timeout_s: float) -> Heard:
+    def wait(self, timeout_s: float) -> WakeUp:
         """What may have been written, within this time.
 
         A new subscription answers at once, since writes before it went unheard. While the server
@@ -66,7 +66,7 @@ class Wakeups:
         """
         deadline = time.monotonic() + timeout_s
         if not self._lock.acquire(timeout=max(0.0, timeout_s)):
-            return Heard.NOTHING
+            return WakeUp.NOTHING
         try:
             while True:
                 left = max(0.0, deadline - time.monotonic())
@@ -79,7 +79,7 @@ class Wakeups:
                     self._drop()
                     time.sleep(min(RETRY_S, left))
                 if time.monotonic() >= deadline:
-                    return Heard.NOTHING
+                    return WakeUp.NOTHING
         finally:
             self._lock.release()
 
@@ -94,21 +94,21 @@ class Wakeups:
             self._drop()
         return self._listener is None
 
-    def _subscribe(self) -> Heard:
+    def _subscribe(self) -> WakeUp:
         self._listener = self._client.pubsub()  # type: ignore[no-untyped-call]
         self._listener.subscribe(*self._channels)
         for _ in self._channels:
             if self._listener.get_message(timeout=CONFIRM_S) is None:
                 raise redis.exceptions.TimeoutError("the subscription was not confirmed")
-        return Heard.ANYTHING
+        return WakeUp.ANYTHING
 
-    def _hear(self, timeout_s: float) -> Heard:
+    def _hear(self, timeout_s: float) -> WakeUp:
         """One wake-up for however many messages are there: the caller reads everything anyway."""
         assert self._listener is not None
-        heard = Heard.NOTHING
+        heard = WakeUp.NOTHING
         message = self._listener.get_message(timeout=timeout_s)
         while message is not None:
-            heard |= self._channels.get(message["channel"], Heard.NOTHING)
+            heard |= self._channels.get(message["channel"], WakeUp.NOTHING)
             message = self._listener.get_message(timeout=0)
         return heard
 
@@ -119,7 +119,7 @@ class Wakeups:
 
 
 @dataclass(frozen=True)
-class Call:
+class ScriptCall:
     """One run of a script."""
 
     script: scripts.Script
@@ -138,9 +138,9 @@ class RedisStore:
     def __init__(self, client: redis.Redis, job: str, *, hears_reports: bool = True) -> None:
         self._client = client
         self._keys = Keys(job)
-        channels = {self._keys.orders: Heard.ORDERS}
+        channels = {self._keys.orders: WakeUp.ORDERS}
         if hears_reports:
-            channels[self._keys.reports] = Heard.REPORTS
+            channels[self._keys.reports] = WakeUp.REPORTS
         self._wakeups = Wakeups(client, channels)
 
     def campaign(self, candidate: str, lease_s: float, floor: int, deposed: str = "") -> Lease:
@@ -150,7 +150,7 @@ class RedisStore:
     def resign(self, candidate: str) -> None:
         """Give the lease back if this candidate holds it."""
         keys = [self._keys.leader, self._keys.orders]
-        self._run(Call(scripts.RESIGN, keys, [candidate]))
+        self._run(ScriptCall(scripts.RESIGN, keys, [candidate]))
 
     def report(self, section: Section, field: str, value: str | None, *, wake: bool = True) -> None:
         """Write or remove an unguarded field; a heartbeat wakes nobody."""
@@ -168,7 +168,7 @@ class RedisStore:
         """Write an unguarded field, unless somebody else's is there: its text then."""
         keys = [self._keys.section(section), *([self._keys.channel(section)] if wake else [])]
         arguments = [field, value, " ".join(["", *incarnations, ""])]
-        held: str | None = self._run(Call(scripts.REPORT_AS, keys, arguments))
+        held: str | None = self._run(ScriptCall(scripts.REPORT_AS, keys, arguments))
         return held
 
     def claim(
@@ -177,7 +177,7 @@ class RedisStore:
         """Write the field if it holds `expected`; answer what it then holds."""
         keys = [self._keys.section(section), self._keys.channel(section)]
         arguments = [field, value, _optional(expected)]
-        held: str | None = self._run(Call(scripts.CLAIM, keys, arguments))
+        held: str | None = self._run(ScriptCall(scripts.CLAIM, keys, arguments))
         return held
 
     def order(
@@ -189,7 +189,7 @@ class RedisStore:
         """
         keys = [self._keys.leader, self._keys.section(section), self._keys.channel(section)]
         arguments = [_lease_text(lease), field, _optional(expected), _optional(value)]
-        return bool(self._run(Call(scripts.ORDER, keys, arguments)))
+        return bool(self._run(ScriptCall(scripts.ORDER, keys, arguments)))
 
     def turn_account(self, lease: Lease, turn: Turn) -> Mapping[str, str]:
         """Turn the run's account by the server's clock, while `lease` is in force.
@@ -197,7 +197,7 @@ class RedisStore:
         After StoreUnavailable it may or may not have been done: read again.
         """
         keys = [self._keys.leader, self._keys.section(Section.ACCOUNT)]
-        flat = self._run(Call(scripts.ACCOUNT_TURN, keys, [_lease_text(lease), turn.spell()]))
+        flat = self._run(ScriptCall(scripts.ACCOUNT_TURN, keys, [_lease_text(lease), turn.spell()]))
         return dict(zip(flat[::2], flat[1::2], strict=True))
 
     def read(self, sections: Collection[Section] = OPEN_SECTIONS) -> View:
@@ -212,10 +212,10 @@ class RedisStore:
         campaign, nodes = self._campaign(bid), self._keys.section(Section.NODES)
         keys = [*campaign.keys, self._keys.reports, nodes, *self._sections(ALL_SECTIONS)]
         arguments = [*campaign.arguments, field, value, "1" if wake else "", may_replace]
-        lease, read = self._run(Call(scripts.EXCHANGE, keys, arguments))
+        lease, read = self._run(ScriptCall(scripts.EXCHANGE, keys, arguments))
         return parse_lease(lease), parse_view(read, ALL_SECTIONS)
 
-    def wait(self, timeout_s: float) -> Heard:
+    def wait(self, timeout_s: float) -> WakeUp:
         """Sleep until someone wrote, or the time is over; never raises, `read` will tell."""
         return self._wakeups.wait(timeout_s)
 
@@ -245,25 +245,25 @@ class RedisStore:
         self._client.close()
         self._client.connection_pool.disconnect()
 
-    def _campaign(self, bid: Bid, deposed: str = "") -> Call:
+    def _campaign(self, bid: Bid, deposed: str = "") -> ScriptCall:
         milliseconds = max(1, round(bid.lease_s * 1000))
-        return Call(
+        return ScriptCall(
             scripts.CAMPAIGN,
             [self._keys.leader, self._keys.epoch, self._keys.orders],
             [bid.candidate, str(milliseconds), str(bid.floor), deposed],
         )
 
-    def _report(self, section: Section, field: str, value: str | None, wake: bool) -> Call:
+    def _report(self, section: Section, field: str, value: str | None, wake: bool) -> ScriptCall:
         keys = [self._keys.section(section), *([self._keys.channel(section)] if wake else [])]
-        return Call(scripts.REPORT, keys, [field] if value is None else [field, value])
+        return ScriptCall(scripts.REPORT, keys, [field] if value is None else [field, value])
 
-    def _read(self, sections: Collection[Section]) -> Call:
-        return Call(scripts.READ, [self._keys.leader, *self._sections(sections)], [])
+    def _read(self, sections: Collection[Section]) -> ScriptCall:
+        return ScriptCall(scripts.READ, [self._keys.leader, *self._sections(sections)], [])
 
     def _sections(self, sections: Collection[Section]) -> list[str]:
         return [self._keys.section(section) for section in sections]
 
-    def _run(self, call: Call) -> Any:
+    def _run(self, call: ScriptCall) -> Any:
         script, count, words = call.script, len(call.keys), (*call.keys, *call.arguments)
         try:
             try:

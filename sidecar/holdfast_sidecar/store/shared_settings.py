@@ -45,7 +45,7 @@ class Claim:
 
 
 @dataclass(frozen=True)
-class Watch:
+class LifeWatch:
     """How long to watch for life, and by which clock."""
 
     clock: Callable[[], float]
@@ -63,7 +63,7 @@ def check_settings_shared(
 
     May raise StoreUnavailable.
     """
-    watch = Watch(monotonic, watch_s)
+    watch = LifeWatch(monotonic, watch_s)
     while True:
         # Nodes that start at the same moment replace each other's findings: whoever is alive by now
         # may be alive under the very settings that were to be claimed here.
@@ -112,7 +112,7 @@ def newest_end(view: View) -> int:
     return plan.attempt if plan is not None and plan.state in TERMINAL else NEVER_ENDED
 
 
-def is_alive(store: Store, held: Claim, watch: Watch) -> bool:
+def is_alive(store: Store, held: Claim, watch: LifeWatch) -> bool:
     """Whether anyone holds the job's lease, or a heartbeat of it moves in time, while the claim is
     the same and its run is not over."""
     view = store.read()
@@ -129,7 +129,7 @@ def is_alive(store: Store, held: Claim, watch: Watch) -> bool:
     return False
 
 
-def let_leave(store: Store, held: Claim, watch: Watch) -> None:
+def let_leave(store: Store, held: Claim, watch: LifeWatch) -> None:
     """Wait until nobody leads a run that is over: who did would begin the next one by its own
     settings. A sidecar that no launcher started stays, and is not waited for beyond the time."""
     end_s = watch.clock() + watch.for_s

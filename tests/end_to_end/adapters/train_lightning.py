@@ -9,7 +9,7 @@ import lightning.pytorch as lightning
 import torch
 from disturbance import OUT, RANK, digest, disturb, tell
 
-from holdfast.adapters.lightning import HoldfastCallback
+from holdfast.adapters.lightning import LightningCallback
 
 SAMPLES = 48
 RANKS = 2
@@ -73,7 +73,7 @@ class Disturbance(lightning.Callback):
 
 def train(folder, is_disturbed):
     torch.manual_seed(RANK)
-    holdfast = HoldfastCallback() if is_disturbed else None
+    holdfast = LightningCallback() if is_disturbed else None
     trainer = lightning.Trainer(
         accelerator="cpu",
         devices=RANKS,

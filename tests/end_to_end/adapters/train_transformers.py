@@ -9,7 +9,7 @@ import torch
 from disturbance import OUT, digest, disturb, tell
 from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainerCallback, TrainingArguments
 
-from holdfast.adapters.transformers import HoldfastCallback
+from holdfast.adapters.transformers import TransformersCallback
 
 SAMPLES = 36
 STEPS_PER_PASS = 5
@@ -54,7 +54,7 @@ def train(output, is_disturbed):
     trainer = Trainer(GPT2LMHeadModel(config), arguments, train_dataset=data)
     path = None
     if is_disturbed:
-        holdfast = HoldfastCallback(trainer)
+        holdfast = TransformersCallback(trainer)
         trainer.add_callback(holdfast)
         trainer.add_callback(Disturbance())
         path = holdfast.resume_path()

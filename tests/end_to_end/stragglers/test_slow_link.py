@@ -17,7 +17,7 @@ from tests.two_networks import INTERFACE, TwoNetworks, run, two_networks
 
 from holdfast_sidecar.records.codec import decode
 from holdfast_sidecar.records.reports import NodeReport
-from holdfast_sidecar.records.steps import Cause, SlowStanding
+from holdfast_sidecar.records.steps import SlowCause, SlowStanding
 from holdfast_sidecar.store.protocol import Section
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def test_a_cable_that_becomes_slow_is_told_as_a_link_until_it_is_mended(
             limit(networks, RATE)
             told = await_standing(server, lambda now: bool(now.slow), nodes)
             (link,) = told.slow
-            assert (link.cause, link.ranks, link.group) == (Cause.LINK, [0, 1], "default_pg")
+            assert (link.cause, link.ranks, link.group) == (SlowCause.LINK, [0, 1], "default_pg")
             assert "a, b" in link.evidence[1]
             assert 0.3 < link.slowdown < 1.5
             assert began < link.since_step <= began + TELLING

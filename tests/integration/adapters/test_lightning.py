@@ -40,13 +40,13 @@ class Network(lightning.LightningModule):
 
 
 @pytest.fixture
-def callback(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> adapter.HoldfastCallback:
+def callback(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> adapter.LightningCallback:
     monkeypatch.setattr(adapter, "recording", lambda: watched.recorder)
-    return adapter.HoldfastCallback()
+    return adapter.LightningCallback()
 
 
 def fit(
-    callback: adapter.HoldfastCallback,
+    callback: adapter.LightningCallback,
     folder: Path,
     model: lightning.LightningModule | None = None,
     **options: object,
@@ -65,7 +65,7 @@ def fit(
 
 
 def test_an_ordered_step_is_saved_by_the_trainer(
-    callback: adapter.HoldfastCallback, watched: Watched, tmp_path: Path
+    callback: adapter.LightningCallback, watched: Watched, tmp_path: Path
 ) -> None:
     watched.order(OrderKind.CHECKPOINT, 5)
     trainer = fit(callback, tmp_path)
@@ -76,7 +76,7 @@ def test_an_ordered_step_is_saved_by_the_trainer(
 
 
 def test_batches_whose_gradients_are_gathered_are_one_step(
-    callback: adapter.HoldfastCallback, watched: Watched, tmp_path: Path
+    callback: adapter.LightningCallback, watched: Watched, tmp_path: Path
 ) -> None:
     watched.order(OrderKind.CHECKPOINT, 3)
     trainer = fit(callback, tmp_path, accumulate_grad_batches=2)
@@ -86,14 +86,14 @@ def test_batches_whose_gradients_are_gathered_are_one_step(
 
 
 def test_a_stop_ends_the_training_although_it_should_last_longer(
-    callback: adapter.HoldfastCallback, watched: Watched, tmp_path: Path
+    callback: adapter.LightningCallback, watched: Watched, tmp_path: Path
 ) -> None:
     watched.order(OrderKind.STOP, 2)
     assert fit(callback, tmp_path, min_epochs=2, min_steps=9).global_step == 2
 
 
 def test_whoever_could_not_write_still_comes_to_where_all_meet(
-    callback: adapter.HoldfastCallback,
+    callback: adapter.LightningCallback,
     watched: Watched,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -114,7 +114,7 @@ def test_whoever_could_not_write_still_comes_to_where_all_meet(
 
 
 def test_what_a_thread_would_write_is_there_when_it_is_read_back(
-    callback: adapter.HoldfastCallback,
+    callback: adapter.LightningCallback,
     watched: Watched,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -141,7 +141,7 @@ def write_folder(self: object, path: str | Path, weights_only: bool = False, **_
 
 
 def test_a_folder_that_lightning_did_not_write_is_saved_and_not_read_back(
-    callback: adapter.HoldfastCallback,
+    callback: adapter.LightningCallback,
     watched: Watched,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -154,7 +154,7 @@ def test_a_folder_that_lightning_did_not_write_is_saved_and_not_read_back(
 
 
 def test_a_file_that_is_not_there_when_it_was_saved_is_no_checkpoint(
-    callback: adapter.HoldfastCallback,
+    callback: adapter.LightningCallback,
     watched: Watched,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -168,7 +168,7 @@ def test_a_file_that_is_not_there_when_it_was_saved_is_no_checkpoint(
 
 
 def test_a_checkpoint_of_another_model_is_refused_by_its_shapes(
-    callback: adapter.HoldfastCallback, watched: Watched, tmp_path: Path
+    callback: adapter.LightningCallback, watched: Watched, tmp_path: Path
 ) -> None:
     watched.order(OrderKind.CHECKPOINT, 2)
     fit(callback, tmp_path)
@@ -199,7 +199,7 @@ class Configured(Network):
     ids=["path", "namespace", "enum"],
 )
 def test_hyperparameters_that_no_resume_reads_are_told_at_the_first_step_and_not_saved(
-    callback: adapter.HoldfastCallback,
+    callback: adapter.LightningCallback,
     watched: Watched,
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
@@ -210,7 +210,7 @@ def test_hyperparameters_that_no_resume_reads_are_told_at_the_first_step_and_not
     trainer = fit(callback, tmp_path, Configured(given))
     (told,) = page.parse_unrestorable(bytes(watched.memory))
     assert re.match(rf"save_hyperparameters\(\) of Configured holds {named}", told)
-    assert "give weights_only=False to both HoldfastCallback and fit" in told
+    assert "give weights_only=False to both LightningCallback and fit" in told
     assert caplog.text.count("this job could not be resumed") == 1
     assert "what Lightning wrote holds" in caplog.text
     assert watched.reply == "FAILED"
@@ -222,7 +222,7 @@ def test_whoever_lets_fit_read_anything_gets_his_checkpoint_back(
 ) -> None:
     monkeypatch.setattr(adapter, "recording", lambda: watched.recorder)
     watched.order(OrderKind.CHECKPOINT, 5)
-    callback = adapter.HoldfastCallback(weights_only=False)
+    callback = adapter.LightningCallback(weights_only=False)
     trainer = fit(callback, tmp_path, Configured(Path("/data")))
     assert watched.reply == "SAVED"
     assert page.parse_unrestorable(bytes(watched.memory)) == ()
@@ -233,7 +233,7 @@ def test_whoever_lets_fit_read_anything_gets_his_checkpoint_back(
 
 
 def test_a_file_that_an_older_callback_wrote_is_refused_with_what_to_do(
-    callback: adapter.HoldfastCallback, watched: Watched, tmp_path: Path
+    callback: adapter.LightningCallback, watched: Watched, tmp_path: Path
 ) -> None:
     callback._weights_only = False
     watched.order(OrderKind.CHECKPOINT, 5)

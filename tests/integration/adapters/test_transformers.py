@@ -12,7 +12,7 @@ import torch
 from tests.integration.adapters.watched import Watched
 from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
 
-from holdfast.adapters import transformers as adapter
+from holdfast.adapters import transformers
 from holdfast.contract.page import OrderKind
 from holdfast.state.registered import CannotRegister
 
@@ -47,11 +47,11 @@ def output(tmp_path: Path) -> Path:
 
 @pytest.fixture(autouse=True)
 def _watch(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(adapter, "recording", lambda: watched.recorder)
+    monkeypatch.setattr(transformers, "recording", lambda: watched.recorder)
 
 
-def attached(trainer: Trainer) -> adapter.HoldfastCallback:
-    callback = adapter.HoldfastCallback(trainer)
+def attached(trainer: Trainer) -> transformers.TransformersCallback:
+    callback = transformers.TransformersCallback(trainer)
     trainer.add_callback(callback)
     return callback
 
@@ -108,4 +108,4 @@ def test_a_url_is_refused_before_the_training(
 ) -> None:
     monkeypatch.setenv("HOLDFAST_CHECKPOINT_DIR", "s3://bucket/run")
     with pytest.raises(CannotRegister, match=r"s3://bucket/run.*a directory that all nodes see"):
-        adapter.HoldfastCallback(make_trainer(output))
+        transformers.TransformersCallback(make_trainer(output))

@@ -16,7 +16,7 @@ from torch.distributed import TCPStore
 
 from holdfast.contract.page import Identity, Reply
 from holdfast_sidecar.checkpoint.directory import CheckpointDirectory
-from holdfast_sidecar.checkpoint.writer.requests import HashFiles, Part
+from holdfast_sidecar.checkpoint.writer.requests import HashFiles, WrittenPart
 from holdfast_sidecar.checkpoint.writer.service import Answering
 from holdfast_sidecar.config.settings import CheckpointSettings
 from holdfast_sidecar.records.checkpoint import CheckpointOrder, LedgerEntry, SavedPart
@@ -142,5 +142,5 @@ def hash_part(order: CheckpointOrder, ranks: list[int]) -> SavedPart:
     hashed = Answering(JOB, CheckpointSettings()).answer(
         HashFiles(order.identifier, order.path, ranks), lambda *_: None
     )
-    assert isinstance(hashed, Part)
+    assert isinstance(hashed, WrittenPart)
     return SavedPart(order.identifier, {str(rank): "saved" for rank in ranks}, hashed.files)

@@ -11,21 +11,21 @@ import pytest
 
 from holdfast_sidecar.cli import attach_watch
 from holdfast_sidecar.cli.attach_watch import open_attached_store
-from holdfast_sidecar.config.paths import Places, places
+from holdfast_sidecar.config.paths import Paths, places
 from holdfast_sidecar.config.settings import BadInput, PathSettings, RedisSettings
 from holdfast_sidecar.store.memory_store import MemoryStore
 from holdfast_sidecar.store.protocol import Section
 
 
 @pytest.fixture
-def where(home: Path) -> Places:
+def where(home: Path) -> Paths:
     made = places(PathSettings(), "j", "a")
     made.state.mkdir(parents=True)
     return made
 
 
 def test_the_first_node_starts_a_server_and_the_next_on_this_machine_finds_it(
-    where: Places,
+    where: Paths,
 ) -> None:
     first = open_attached_store(RedisSettings(), "j", where)
     try:
@@ -43,7 +43,7 @@ def test_the_first_node_starts_a_server_and_the_next_on_this_machine_finds_it(
 
 
 def test_a_server_of_its_own_that_was_killed_comes_back(
-    where: Places, capfd: pytest.CaptureFixture[str]
+    where: Paths, capfd: pytest.CaptureFixture[str]
 ) -> None:
     before = psutil.Process().children()
     first = open_attached_store(RedisSettings(), "j", where)
@@ -62,7 +62,7 @@ def test_a_server_of_its_own_that_was_killed_comes_back(
     assert not where.server.exists()
 
 
-def test_a_server_that_is_given_is_left_alone(where: Places, server: object) -> None:
+def test_a_server_that_is_given_is_left_alone(where: Paths, server: object) -> None:
     given = open_attached_store(server.settings, "j", where)  # type: ignore[attr-defined]
     assert given.undo == []
     given.close()
@@ -70,7 +70,7 @@ def test_a_server_that_is_given_is_left_alone(where: Places, server: object) -> 
 
 
 def test_without_any_server_one_node_agrees_with_itself(
-    where: Places, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    where: Paths, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def refuse(_: Path) -> None:
         raise BadInput("no server is installed")

@@ -4,7 +4,7 @@ import json
 from holdfast_sidecar.config.paths import places
 from holdfast_sidecar.config.settings import PathSettings
 from holdfast_sidecar.export.job_record import JobRecord
-from holdfast_sidecar.incidents.storage import Chronicle
+from holdfast_sidecar.incidents.storage import IncidentStore
 from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.records.plan import Incident
 from holdfast_sidecar.store.protocol import Section
@@ -121,9 +121,9 @@ def test_a_job_that_is_gone_is_told_from_what_its_sidecars_kept(job, run, home):
     begin(job)
     settings = PathSettings()
     early = hang(recovered_unix_s=0.0, reopened_unix_s=0.0, decided="", step_resumed=0)
-    Chronicle(places(settings, "gone", "a")).keep({"3f2a77": encode(hang())})
-    Chronicle(places(settings, "gone", "b")).keep({"3f2a77": encode(early)})
-    Chronicle(places(settings, "older", "a")).keep({"x": encode(hang("x", start=5.0))})
+    IncidentStore(places(settings, "gone", "a")).keep({"3f2a77": encode(hang())})
+    IncidentStore(places(settings, "gone", "b")).keep({"3f2a77": encode(early)})
+    IncidentStore(places(settings, "older", "a")).keep({"x": encode(hang("x", start=5.0))})
     (home / "chargpt" / "server.json").unlink()
     result = run("explain")
     assert result.exit_code == 0, result.output
@@ -139,7 +139,7 @@ def test_what_an_emptied_server_forgot_of_this_run_is_told_from_disk(job, run):
     earlier_run, forgotten = hang("earlier", start=5.0), hang("forgot", start=20.0)
     behind = hang("new", start=30.0, decided="")
     kept = {one.identifier: encode(one) for one in (earlier_run, forgotten, behind)}
-    Chronicle(places(PathSettings(), "chargpt", "a")).keep(kept)
+    IncidentStore(places(PathSettings(), "chargpt", "a")).keep(kept)
     listed = run("incidents", "--job", "chargpt").output.splitlines()
     assert [line.split()[0] for line in listed] == ["incident", "forgot", "new"]
     assert "the next attempt was opened" in run("explain", "new").output

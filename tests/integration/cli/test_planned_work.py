@@ -8,7 +8,7 @@ from holdfast_sidecar.cli.job import without_saving
 from holdfast_sidecar.config.settings import CheckpointSettings
 from holdfast_sidecar.records.checkpoint import CheckpointOrder, LedgerEntry, SnapshotReport
 from holdfast_sidecar.records.codec import decode
-from holdfast_sidecar.records.plan import Incident, Member, Pause, Plan, Quarantine, Request
+from holdfast_sidecar.records.plan import Incident, Member, PauseWindow, Plan, Quarantine, Request
 from holdfast_sidecar.store.protocol import Section
 
 OUTSIDE = Quarantine("m", "b", 0.0, 2e9, ["3 failures within 24 h are blamed on it"])
@@ -56,7 +56,7 @@ def test_pause_waits_until_the_plan_says_so_and_resume_until_it_does_not(job, ru
 
     def pause(request):
         until = time.time() + request.for_s
-        job.plan(pause=Pause(request.by, request.reason, time.time(), until))
+        job.plan(pause=PauseWindow(request.by, request.reason, time.time(), until))
         forget(job, request)
 
     def resume(request):
@@ -231,7 +231,7 @@ def test_a_refusal_is_told_and_taken_away(job, run, leader):
 
 def test_a_paused_job_is_not_restarted(job, run):
     begin(job)
-    job.plan(pause=Pause("ann", "", 0.0, 2e9))
+    job.plan(pause=PauseWindow("ann", "", 0.0, 2e9))
     result = run("restart", "--job=chargpt", "--no-save")
     assert result.exit_code == 1
     assert "it is paused (holdfast resume)" in result.output

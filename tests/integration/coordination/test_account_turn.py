@@ -18,7 +18,7 @@ from holdfast_sidecar.records.account import (
     parse_account,
     spell_cost,
 )
-from holdfast_sidecar.store.account import TURNS, Fold, Turn, turned
+from holdfast_sidecar.store.account import TURNS, PhaseFold, Turn, turned
 from holdfast_sidecar.store.memory_store import MemoryServer, MemoryStore
 from holdfast_sidecar.store.protocol import Keys, Lease, Section, Store
 
@@ -92,7 +92,7 @@ def some_turn(chance: random.Random, seen: Mapping[str, str]) -> Turn:
         moves=pieces(chance),
         shares=pieces(chance) if chance.random() < 0.7 else (),
         fields={"run": "1.5", "marks": "0:0 4:70"} if chance.random() < 0.5 else {},
-        folds=(Fold(f"i{chance.randrange(3)}", *spell_cost(cost)),) * chance.randrange(2),
+        folds=(PhaseFold(f"i{chance.randrange(3)}", *spell_cost(cost)),) * chance.randrange(2),
     )
 
 

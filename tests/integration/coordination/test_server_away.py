@@ -11,11 +11,11 @@ from tests.servers import Server, wait_until
 from holdfast_sidecar.store.protocol import (
     ENDED_TTL_S,
     RUNNING_TTL_S,
-    Heard,
     Keys,
     Lease,
     Section,
     StoreUnavailable,
+    WakeUp,
 )
 
 LONG_S = 30.0
@@ -63,12 +63,12 @@ def test_waiting_outlives_a_restart(server: Server) -> None:
     assert time.monotonic() - began >= 0.15  # not at once, or a loop around it would spin
     server.start()
     assert store.wait(10)  # subscribed anew: something may have been missed
-    woken: list[Heard] = []
+    woken: list[WakeUp] = []
     waiter = threading.Thread(target=lambda: woken.append(store.wait(30)))
     waiter.start()
     other.report(Section.NODES, "a", "1")
     waiter.join(10)
-    assert woken == [Heard.REPORTS]
+    assert woken == [WakeUp.REPORTS]
 
 
 def test_a_paused_server_is_unavailable_after_the_timeout_and_keeps_what_it_had(

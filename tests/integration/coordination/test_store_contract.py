@@ -14,7 +14,7 @@ from tests.servers import Server
 from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.records.reports import NodeReport
 from holdfast_sidecar.store.memory_store import MemoryServer, MemoryStore
-from holdfast_sidecar.store.protocol import Bid, Heard, Lease, OwnReport, Section, Store
+from holdfast_sidecar.store.protocol import Bid, Lease, OwnReport, Section, Store, WakeUp
 
 LONG_S = 30.0
 SHORT_S = 0.05
@@ -118,9 +118,9 @@ def test_only_an_exchange_with_news_wakes_others(twin: Twin) -> None:
     other.wait(LONG_S)  # a listener's first wait hears of anything
     other.wait(SHORT_S)
     store.exchange("a", "2", Bid("a/i", LONG_S, 0), wake=False)
-    assert other.wait(SHORT_S) == Heard.NOTHING
+    assert other.wait(SHORT_S) == WakeUp.NOTHING
     store.exchange("a", "3", Bid("a/i", LONG_S, 0), wake=True)
-    assert other.wait(LONG_S) == Heard.REPORTS
+    assert other.wait(LONG_S) == WakeUp.REPORTS
 
 
 def test_nobody_leads_before_anyone_campaigned(store: Store) -> None:
@@ -194,7 +194,7 @@ def test_a_deposed_leader_loses_its_lease_at_once_and_its_orders_are_refused(twi
     assert store.campaign("b", LONG_S, 0, "somebody else") == first
     second = store.campaign("b", LONG_S, first.epoch, "a")
     assert second == Lease(first.epoch + 1, "b")
-    assert other.wait(5) == Heard.ORDERS
+    assert other.wait(5) == WakeUp.ORDERS
     assert not store.order(first, Section.PLAN, "current", "stale", None)
     assert store.campaign("c", LONG_S, 0, "a") == second, "whoever comes second deposes nobody"
     assert store.campaign("a", LONG_S, 0) == second
@@ -363,14 +363,14 @@ def test_a_wait_tells_orders_from_reports(twin: Twin, hears_reports: bool) -> No
     store, other = twin.store(), twin.store(hears_reports=hears_reports)
     drain(other)
     lease = store.campaign("a", LONG_S, 0)
-    assert other.wait(5) is Heard.ORDERS
+    assert other.wait(5) is WakeUp.ORDERS
     store.order(lease, Section.PLAN, "current", "1", None)
-    assert other.wait(5) is Heard.ORDERS
+    assert other.wait(5) is WakeUp.ORDERS
     store.report(Section.ENDPOINTS, "0", "host:1")
-    assert other.wait(5) is Heard.ORDERS
+    assert other.wait(5) is WakeUp.ORDERS
     store.report(Section.AGENTS, "a", "1")
     assert other.wait(0.02 if not hears_reports else 5) is (
-        Heard.REPORTS if hears_reports else Heard.NOTHING
+        WakeUp.REPORTS if hears_reports else WakeUp.NOTHING
     )
 
 
@@ -398,23 +398,23 @@ def test_many_writes_are_one_wake_up(twin: Twin) -> None:
 def test_a_waiter_is_woken_by_another_thread(twin: Twin) -> None:
     store, other = twin.store(), twin.store()
     drain(other)
-    woken: list[Heard] = []
+    woken: list[WakeUp] = []
     waiter = threading.Thread(target=lambda: woken.append(other.wait(30)))
     waiter.start()
     store.report(Section.NODES, "a", "1")
     waiter.join(10)
-    assert woken == [Heard.REPORTS]
+    assert woken == [WakeUp.REPORTS]
 
 
 def test_one_store_serves_a_caller_while_another_thread_waits(twin: Twin) -> None:
     store = twin.store()
     drain(store)
-    woken: list[Heard] = []
+    woken: list[WakeUp] = []
     waiter = threading.Thread(target=lambda: woken.append(store.wait(30)))
     waiter.start()
     lease = store.campaign("a", LONG_S, 0)
     waiter.join(10)
-    assert woken == [Heard.ORDERS]
+    assert woken == [WakeUp.ORDERS]
     assert store.read().lease == lease
 
 

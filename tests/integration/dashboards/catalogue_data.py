@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterator, Mapping
 
 from holdfast_sidecar.export.catalogue import CATALOGUE
-from holdfast_sidecar.records.metric import Entry
+from holdfast_sidecar.records.metric import MetricSpec
 
 STEP_S = 15
 MINUTES = 20
@@ -59,7 +59,7 @@ def openmetrics(end_unix_s: int) -> Iterator[str]:
     yield "# EOF"
 
 
-def series() -> Iterator[tuple[str, Labels, Entry | None]]:
+def series() -> Iterator[tuple[str, Labels, MetricSpec | None]]:
     """Every one, with what Prometheus' own scrapes and rules add."""
     for entry in CATALOGUE:
         for labels in _labels(entry):
@@ -73,7 +73,7 @@ def series() -> Iterator[tuple[str, Labels, Entry | None]]:
     yield "ALERTS", firing | {"run": "job", "node": "b"}, None
 
 
-def _labels(entry: Entry) -> Iterator[Labels]:
+def _labels(entry: MetricSpec) -> Iterator[Labels]:
     ranges = [VALUES.get(label, ("x",)) for label in entry.labels]
     for values in itertools.product(*ranges):
         labels = dict(zip(entry.labels, values, strict=True)) | {"job": "holdfast-sidecar"}
@@ -82,7 +82,7 @@ def _labels(entry: Entry) -> Iterator[Labels]:
         yield labels if entry.leader_only else labels | {"instance": f"{labels['node']}:9"}
 
 
-def _value(name: str, labels: Labels, entry: Entry | None, index: int, at: int) -> float:
+def _value(name: str, labels: Labels, entry: MetricSpec | None, index: int, at: int) -> float:
     if entry is not None and entry.kind != "gauge":
         return index * STEP_S * (0.9 if labels.get("category") == "productive" else 0.02)
     if name in FIXED:

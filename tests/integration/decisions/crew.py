@@ -20,9 +20,15 @@ from typing import Any
 
 from tests.integration.sidecar.node import PRETEND_RANK
 
-from holdfast_sidecar.config.paths import Places, places
+from holdfast_sidecar.config.paths import Paths, places
 from holdfast_sidecar.config.settings import PathSettings, RedisSettings
-from holdfast_sidecar.launcher.plan_state import Fence, Standing, seat, while_joining, while_running
+from holdfast_sidecar.launcher.plan_state import (
+    AttemptState,
+    PlanFence,
+    seat,
+    while_joining,
+    while_running,
+)
 from holdfast_sidecar.launcher.plan_watch import PlanWatch, Reporter
 from holdfast_sidecar.records.codec import decode
 from holdfast_sidecar.records.plan import Incident, Plan
@@ -74,7 +80,7 @@ class Node:
     reporter: Reporter = field(init=False)
     watch: PlanWatch = field(init=False)
     known: int = -1
-    fence: Fence = field(default_factory=Fence)
+    fence: PlanFence = field(default_factory=PlanFence)
 
     def __post_init__(self) -> None:
         stores = [open_store(self.crew.redis, JOB, {}, hears_reports=False) for _ in range(2)]
@@ -82,7 +88,7 @@ class Node:
         self.watch = PlanWatch(stores[1], HEARTBEAT_S)
 
     @property
-    def places(self) -> Places:
+    def places(self) -> Paths:
         return places(self.crew.paths, JOB, self.name)
 
     def start(self) -> None:
@@ -126,13 +132,16 @@ class Node:
     def _follow(self, plan: Plan | None) -> None:
         if self.plan is None:
             standing = while_joining(plan, self.incarnation, self.known, self.fence)
-            if standing is Standing.RUN and plan is not None:
+            if standing is AttemptState.RUN and plan is not None:
                 self._obey(plan)
                 self._start_rank(plan)
             return
         if self.rank is not None and (code := self.rank.poll()) is not None:
             self._rank_ended(code)
-        if while_running(plan, self.plan.attempt, self.fence) is Standing.END and plan is not None:
+        if (
+            while_running(plan, self.plan.attempt, self.fence) is AttemptState.END
+            and plan is not None
+        ):
             self._obey(plan)
             if self.rank is not None:
                 self.rank.kill()
@@ -142,7 +151,7 @@ class Node:
 
     def _obey(self, plan: Plan) -> None:
         self.obeyed.append((plan.attempt, plan.epoch))
-        self.fence = Fence(plan.attempt, plan.epoch)
+        self.fence = PlanFence(plan.attempt, plan.epoch)
         self.reporter.say(plan=self.watch.plan_text)
 
     def _start_rank(self, plan: Plan) -> None:

@@ -14,8 +14,8 @@ from holdfast_sidecar.components.health_check.errand import (
     GPU,
     MATMUL,
     MEMORY,
-    Errand,
     Result,
+    StressRequest,
 )
 from holdfast_sidecar.components.health_check.self_test import TestProcess
 
@@ -36,7 +36,7 @@ torch.Tensor.{name} = wrong
 """
 
 
-def run(errand: Errand, patience_s: float = 60.0) -> tuple[Result, list[str]]:
+def run(errand: StressRequest, patience_s: float = 60.0) -> tuple[Result, list[str]]:
     """The result, and what it said it was at on the way."""
     began_s = time.monotonic()
     process = TestProcess.start(errand, began_s, patience_s)
@@ -51,7 +51,7 @@ def run(errand: Errand, patience_s: float = 60.0) -> tuple[Result, list[str]]:
 
 
 def test_on_this_machine_nothing_is_wrong_and_every_figure_is_there() -> None:
-    result, at = run(Errand(os.getpid(), CPU, 2, part_s=0.3))
+    result, at = run(StressRequest(os.getpid(), CPU, 2, part_s=0.3))
     assert (result.error, result.wrong, result.model) == ("", [], "cpu")
     assert set(result.figures) == {MATMUL, MEMORY, ALL_REDUCE}
     assert all(value > 1e6 for value in result.figures.values())
@@ -60,14 +60,14 @@ def test_on_this_machine_nothing_is_wrong_and_every_figure_is_there() -> None:
 
 
 def test_one_process_sums_over_nobody() -> None:
-    result, _ = run(Errand(os.getpid(), CPU, 1, part_s=0.1))
+    result, _ = run(StressRequest(os.getpid(), CPU, 1, part_s=0.1))
     assert set(result.figures) == {MATMUL, MEMORY}
     assert result.wrong == []
 
 
 @pytest.mark.skipif(torch.backends.cuda.is_built(), reason="this torch knows GPUs")
 def test_a_device_that_torch_can_t_use_is_an_error_of_the_test() -> None:
-    result, _ = run(Errand(os.getpid(), GPU, 1, part_s=0.1))
+    result, _ = run(StressRequest(os.getpid(), GPU, 1, part_s=0.1))
     assert result.error == f"cuda 0: torch {torch.__version__} was built without CUDA"
     assert result.wrong == []
 
@@ -78,7 +78,7 @@ def test_a_worker_that_fails_says_why_in_one_line(
     """As where torch is not there, or not whole."""
     (tmp_path / "torch.py").write_text("raise ImportError('libcudart.so.12: no such file')\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
-    result, _ = run(Errand(os.getpid(), CPU, 1, part_s=0.1))
+    result, _ = run(StressRequest(os.getpid(), CPU, 1, part_s=0.1))
     assert result.error == "cpu 0: exit code 1: ImportError: libcudart.so.12: no such file"
     assert "Traceback" in capfd.readouterr().err, "the log keeps the whole of it"
 
@@ -97,7 +97,7 @@ def test_one_bit_that_is_wrong_is_seen(
     when = "== 5" if name == "__matmul__" else ">= 2 and self.numel() > 1000"
     (tmp_path / "sitecustomize.py").write_text(SITE.format(name=name, harm=harm, when=when))
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
-    result, _ = run(Errand(os.getpid(), CPU, 1, part_s=0.1))
+    result, _ = run(StressRequest(os.getpid(), CPU, 1, part_s=0.1))
     assert result.error == ""
     (wrong,) = result.wrong
     assert told in wrong
@@ -105,7 +105,7 @@ def test_one_bit_that_is_wrong_is_seen(
 
 
 def test_its_time_is_over() -> None:
-    result, _ = run(Errand(os.getpid(), CPU, 1, part_s=60.0), patience_s=3.0)
+    result, _ = run(StressRequest(os.getpid(), CPU, 1, part_s=60.0), patience_s=3.0)
     assert result.error.startswith("it was not over within 3 s (last: ")
 
 

@@ -16,7 +16,7 @@ import pytest
 
 from holdfast.contract import page
 from holdfast.contract.page import Word
-from holdfast_sidecar.ranks.death_watch import COMMAND, WaiterProcess, Watch
+from holdfast_sidecar.ranks.death_watch import COMMAND, MutexWatch, WaiterProcess
 from holdfast_sidecar.ranks.observation import RankLook
 from holdfast_sidecar.ranks.page import Pages
 from holdfast_sidecar.ranks.probe import RanksProbe
@@ -63,7 +63,7 @@ class Watcher:
     def begin(self, key: str = "rank") -> None:
         assert self.look().words[Word.DEATH_WATCH]
         (held,) = self.pages.held()
-        self.waiter.watch(Watch(key, held.path, held.inode, page.DEATH_OFFSET))
+        self.waiter.watch(MutexWatch(key, held.path, held.inode, page.DEATH_OFFSET))
         self.wait_until_waiting()
 
     def wait_until_waiting(self) -> None:
@@ -331,8 +331,8 @@ def test_what_is_no_mutex_or_another_page_by_now_is_not_waited_for(stage, watche
     nothing = stage.pages / "nothing.page"
     nothing.write_bytes(b"\xff" * page.PAGE_SIZE)
     inode = nothing.stat().st_ino
-    watcher.waiter.watch(Watch("no-mutex", nothing, inode, page.DEATH_OFFSET))
-    watcher.waiter.watch(Watch("another", nothing, inode + 1, page.DEATH_OFFSET))
+    watcher.waiter.watch(MutexWatch("no-mutex", nothing, inode, page.DEATH_OFFSET))
+    watcher.waiter.watch(MutexWatch("another", nothing, inode + 1, page.DEATH_OFFSET))
     answers = {watcher.told.get(timeout=SOON_S) for _ in range(2)}
     assert answers == {("no-mutex", False), ("another", False)}
 
@@ -347,7 +347,7 @@ def test_a_sidecar_without_glibc_waits_for_nobody(stage, watcher) -> None:
     watcher.waiter = WaiterProcess(lambda *told: watcher.told.put(told), command)
     watcher.look()
     (held,) = watcher.pages.held()
-    watcher.waiter.watch(Watch("rank", held.path, held.inode, page.DEATH_OFFSET))
+    watcher.waiter.watch(MutexWatch("rank", held.path, held.inode, page.DEATH_OFFSET))
     assert watcher.told.get(timeout=SOON_S) == ("rank", False)
 
 

@@ -13,8 +13,8 @@ from holdfast.contract import page
 from holdfast.contract.page import RecordFlag
 from holdfast_sidecar.config.settings import Settings
 from holdfast_sidecar.performance.stragglers.efficiency import NO_PEAK, EfficiencyWatch
-from holdfast_sidecar.performance.stragglers.frame import Frame
-from holdfast_sidecar.performance.stragglers.placement import Place
+from holdfast_sidecar.performance.stragglers.frame import StepFrame
+from holdfast_sidecar.performance.stragglers.placement import RankPlace
 from holdfast_sidecar.ranks.probe import report_rank
 from holdfast_sidecar.records.steps import Efficiency, StepLine
 
@@ -33,9 +33,9 @@ def judge(stage) -> tuple[Efficiency, float]:
     measured = [one for one in stage.records() if not one.flags & RecordFlag.WHOLE_ONLY]
     step_us = median(one.total_us for one in measured)
     line = NOTHING._replace(steps=len(measured), total=round(step_us), waits_seen=1)
-    frame = Frame(0, 1, {0: line})
+    frame = StepFrame(0, 1, {0: line})
     watch = EfficiencyWatch()
-    watch.follow(frame, {0: Place(0, "a")}, ranks=1)
+    watch.follow(frame, {0: RankPlace(0, "a")}, ranks=1)
     return watch.tell({0: report}), step_us / 1e6
 
 

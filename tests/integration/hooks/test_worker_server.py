@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.contract import environment, page
 from holdfast.contract.page import Word
-from holdfast_sidecar.ranks.collectives import Cause
+from holdfast_sidecar.ranks.collectives import StuckCause
 from holdfast_sidecar.ranks.deadlock import judge
 from holdfast_sidecar.ranks.flight_recorder import Members, ask, ask_rank, read_members
 from holdfast_sidecar.records.collectives import RankTrace
@@ -83,13 +83,13 @@ def test_who_holds_its_gil_is_named_by_what_all_tell_and_so_is_one_that_is_stopp
     stage.wait_until(lambda: _waiting(stage) == {0, 2})
     held = judge(ask_all(stage, 3), set(), 3)
     assert held is not None
-    assert (held.cause, held.culprits, held.waiting) == (Cause.ABSENT, (1,), (0, 2))
+    assert (held.cause, held.culprits, held.waiting) == (StuckCause.ABSENT, (1,), (0, 2))
 
     os.kill(ranks[1].pid, signal.SIGSTOP)
     stopped = judge(ask_all(stage, 3), set(), 3)
     os.kill(ranks[1].pid, signal.SIGKILL)
     assert stopped is not None
-    assert (stopped.cause, stopped.culprits) == (Cause.MUTE, (1,))
+    assert (stopped.cause, stopped.culprits) == (StuckCause.MUTE, (1,))
     for rank, process in enumerate(ranks):
         ended = stage.end(process)
         assert "Server listening" not in ended.err

@@ -15,8 +15,8 @@ import pytest
 from holdfast_sidecar.components.host.cpu import ThrottlingProbe
 from holdfast_sidecar.components.host.host import HostProbe, find_host_troubles
 from holdfast_sidecar.config.settings import HostSettings
-from holdfast_sidecar.linux.cgroups import Place, find_places, parse_mounts
-from holdfast_sidecar.performance.stragglers.load import Counts, Meter, Surroundings
+from holdfast_sidecar.linux.cgroups import CgroupPlace, find_places, parse_mounts
+from holdfast_sidecar.performance.stragglers.load import Counts, Meter, NodeLoad
 from holdfast_sidecar.ranks.probe import parse_turns
 from holdfast_sidecar.records.findings import Finding, Kind, Moment
 
@@ -97,7 +97,7 @@ def group() -> Iterator[Path]:
     made.rmdir()
 
 
-def limited(place: Place) -> Path | None:
+def limited(place: CgroupPlace) -> Path | None:
     made = place.directory / f"holdfast-test-{os.getpid()}"
     try:
         made.mkdir()
@@ -145,6 +145,6 @@ def test_a_ranks_own_line_tells_its_quota_from_a_queue_for_the_cores(group: Path
     finally:
         rank.kill()
         rank.wait()
-    load = meter.read(Surroundings())
+    load = meter.read(NodeLoad())
     assert load.throttled_permille > 500
     assert load.queued_permille < 1000 - load.throttled_permille + 50

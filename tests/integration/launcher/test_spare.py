@@ -18,12 +18,12 @@ from torch.distributed.elastic.agent.server.local_elastic_agent import (  # noqa
 )
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs  # noqa: E402
 
-from holdfast_sidecar.config.paths import Places  # noqa: E402
+from holdfast_sidecar.config.paths import Paths  # noqa: E402
 from holdfast_sidecar.launcher import handover  # noqa: E402
 from holdfast_sidecar.launcher.rank_process import (  # noqa: E402
     Command,
-    Process,
     RankContext,
+    RankProcess,
     rank_environment,
     ranks_started_by,
     start_cold,
@@ -44,7 +44,7 @@ def test_an_interpreter_started_ahead_fits_what_torch_starts(
         entrypoint=sys.executable,
         args=("-u", str(script), "--shard=${local_rank}"),
     )
-    context = RankContext("j", "c", 1, 1, Places(tmp_path / "shm", tmp_path / "state"), "/hooks")
+    context = RankContext("j", "c", 1, 1, Paths(tmp_path / "shm", tmp_path / "state"), "/hooks")
     (expected,) = expected_commands(spec, context, os.environ)
     actual = started_by_torch(spec, context, tmp_path)
     assert tuple(expected.arguments) == tuple(actual.arguments)
@@ -57,7 +57,7 @@ def test_an_interpreter_started_ahead_fits_what_torch_starts(
 def started_by_torch(spec: WorkerSpec, context: RankContext, folder: Path) -> Command:
     commands: list[Command] = []
 
-    def start(command: Command) -> Process:
+    def start(command: Command) -> RankProcess:
         commands.append(command)
         return start_cold(command)
 

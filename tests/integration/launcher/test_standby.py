@@ -18,7 +18,7 @@ pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
 
 from holdfast.contract.identity import read_status  # noqa: E402
-from holdfast_sidecar.launcher.rank_process import Command, Process, start_cold  # noqa: E402
+from holdfast_sidecar.launcher.rank_process import Command, RankProcess, start_cold  # noqa: E402
 from holdfast_sidecar.launcher.standby import Standby  # noqa: E402
 
 PROBE = """
@@ -73,7 +73,7 @@ def command(arguments: list[str], rank: int, out: Path, **changes: str) -> Comma
     return Command([sys.executable, "-u", *arguments], environment, stream, stream, rank)
 
 
-def output(process: Process, out: Path) -> str:
+def output(process: RankProcess, out: Path) -> str:
     process.wait(60)
     return out.read_text()
 

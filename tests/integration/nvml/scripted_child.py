@@ -10,18 +10,14 @@ import time
 sys.path[:] = sys.argv[-1].split(os.pathsep)
 
 from holdfast_sidecar.components.gpu.nvml import child_io  # noqa: E402
-from holdfast_sidecar.components.gpu.nvml.child_io import (  # noqa: E402
-    Board,
-    Mouth,
-    frame,
-)
+from holdfast_sidecar.components.gpu.nvml.child_io import FrameWriter, SharedStatus, frame  # noqa: E402
 from holdfast_sidecar.components.gpu.nvml.wire import spell_reading  # noqa: E402
 from holdfast_sidecar.components.gpu.readings import Gpu, GpuReading, GpuUser, Signal  # noqa: E402
 
 GPU = Gpu(0, "GPU-0", "Twin", "0000:17:00.0", {Signal.POWER: 300.0}, {"x": "y"}, (GpuUser(1),))
 READING = f"{child_io.READING} {spell_reading(GpuReading(True, '570.1', (GPU,), read_at_s=1.0))}"
 
-board, pipe = Board(int(sys.argv[-3])), Mouth(1)
+board, pipe = SharedStatus(int(sys.argv[-3])), FrameWriter(1)
 os.close(int(sys.argv[-3]))  # mapped by now, as in the real one
 
 

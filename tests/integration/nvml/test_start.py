@@ -12,7 +12,7 @@ from pathlib import Path
 from testing.fake_nvml.driver import FakeNvml
 
 import holdfast_sidecar
-from holdfast_sidecar.components.gpu.nvml.child_io import Frames
+from holdfast_sidecar.components.gpu.nvml.child_io import FrameReader
 from holdfast_sidecar.components.gpu.nvml.process import MAIN, command, make_board
 
 PARENT = """
@@ -54,7 +54,7 @@ def said_by(*arguments: str) -> tuple[list[bytes], int]:
         )
     finally:
         os.close(board)
-    return Frames().cut(done.stdout), done.returncode
+    return FrameReader().cut(done.stdout), done.returncode
 
 
 def test_a_child_dies_with_a_parent_that_is_killed(fake_nvml: FakeNvml) -> None:

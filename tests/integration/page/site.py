@@ -11,7 +11,7 @@ from holdfast_sidecar.export.access import Protection
 from holdfast_sidecar.export.http_server import Server
 from holdfast_sidecar.export.live.routes import LivePage, LiveTelling
 from holdfast_sidecar.export.routes import Exporter
-from holdfast_sidecar.export.state import Picture
+from holdfast_sidecar.export.state import TickState
 
 RUN = "llm"
 
@@ -34,7 +34,7 @@ class Site:
             self.now_s += 1.0
             self.exporter.tell(picture(job, self.now_s, **orders))
 
-    def tell(self, job: Job, **changes: Any) -> Picture:
+    def tell(self, job: Job, **changes: Any) -> TickState:
         """One more tick, of a picture that is otherwise."""
         self.now_s += 1.0
         shown = dataclasses.replace(picture(job, self.now_s), **changes)

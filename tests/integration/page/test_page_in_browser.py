@@ -14,7 +14,7 @@ from tests.integration.page.site import Site
 from tests.unit.export.picture import ACCOUNT, INCIDENTS
 from tests.unit.ranks.large_job import Job, picture
 
-from holdfast_sidecar.export.access import Protection, Token
+from holdfast_sidecar.export.access import BearerToken, Protection
 from holdfast_sidecar.records.findings import Finding, Kind
 from holdfast_sidecar.records.formatting import span
 from holdfast_sidecar.records.plan import Incident
@@ -379,7 +379,7 @@ def test_a_sidecar_that_wants_a_token_is_shown_it(browser: Browser, tmp_path: Pa
     file = tmp_path / "token"
     file.write_text("open-sesame-0123456789\n")
     file.chmod(0o600)
-    site = Site(Protection(Token(file)))
+    site = Site(Protection(BearerToken(file)))
     site.live(Job(16), 3)
     try:
         with visit(browser) as visited:

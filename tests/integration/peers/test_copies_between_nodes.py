@@ -16,7 +16,7 @@ from tests.unit.pretend_pages import set_word as set_page_word
 
 from holdfast.contract import page
 from holdfast.contract.page import OrderKind
-from holdfast.contract.snapshot_file import COPIES_DIRECTORY, OWN_DIRECTORY, Word
+from holdfast.contract.snapshot_file import COPIES_DIRECTORY, OWN_DIRECTORY, HeaderWord
 from holdfast_sidecar.checkpoint.replication import fetch, wire
 from holdfast_sidecar.config.settings import SnapshotSettings
 from holdfast_sidecar.records.findings import Moment
@@ -100,11 +100,11 @@ def test_a_slot_that_is_torn_while_it_is_sent_never_becomes_a_copy(make: Making)
     slot = write_slot(nodes.nodes["a"].shm, 0, 0, 7, 0, os.urandom(12 * 2**20))
     target = nodes.nodes["b"].shm / COPIES_DIRECTORY / "rank-0-slot-0"
     nodes.until(lambda: target.exists() and target.stat().st_size > 2**20)
-    set_word(slot, Word.SEALED, 0)
+    set_word(slot, HeaderWord.SEALED, 0)
     nodes.until(lambda: nodes.nodes["b"].peers.counts.failures > 0, "the refusal")
     assert copies(nodes, "b") == {}
     assert not through(nodes)
-    set_word(slot, Word.SEALED, 8)
+    set_word(slot, HeaderWord.SEALED, 8)
     nodes.until(lambda: through(nodes), "the next try")
 
 

@@ -13,23 +13,23 @@ import pytest
 from tests.unit.checkpoint.replication.slots import write_slot
 
 from holdfast_sidecar.checkpoint.replication import server as server_module
-from holdfast_sidecar.checkpoint.replication.fetch import Tally
+from holdfast_sidecar.checkpoint.replication.fetch import TransferCounts
 from holdfast_sidecar.checkpoint.replication.server import Hosting, PeerServer
 from holdfast_sidecar.checkpoint.replication.slots import Expected
 from holdfast_sidecar.checkpoint.replication.transfer import Flow, Partial, Partner, connected
 from holdfast_sidecar.checkpoint.replication.wire import (
     Bucket,
     Channel,
-    Credentials,
     Lifeline,
-    Refused,
+    PeerCredentials,
+    ProtocolError,
     Throttle,
     Wire,
     call,
 )
 
-SERVER = Credentials("job", 0, "a", bytes(32))
-CLIENT = Credentials("job", 0, "b", bytes(32))
+SERVER = PeerCredentials("job", 0, "a", bytes(32))
+CLIENT = PeerCredentials("job", 0, "b", bytes(32))
 PATIENCE_S = 10.0
 
 
@@ -68,9 +68,9 @@ def test_who_knows_the_key_is_served_until_the_attempt_is_over(server: PeerServe
         channel = call(Wire(connection), CLIENT, "a")
         channel.send({"n": 1})
         assert channel.receive() == {"n": 1}
-        server.admit(Credentials("job", 1, "a", bytes(32)))
+        server.admit(PeerCredentials("job", 1, "a", bytes(32)))
         assert is_shut(connection)
-    with dial(server) as connection, pytest.raises((Refused, OSError)):
+    with dial(server) as connection, pytest.raises((ProtocolError, OSError)):
         call(Wire(connection), CLIENT, "a")
     assert server.counts.refused == 1
 
@@ -156,7 +156,7 @@ def has_ipv6() -> bool:
 def test_a_copy_goes_over_ipv6(tmp_path: Path) -> None:
     if not has_ipv6():
         pytest.skip("this machine has no IPv6")
-    hosting = Hosting(tmp_path / "a", "[::1]:0", Tally())
+    hosting = Hosting(tmp_path / "a", "[::1]:0", TransferCounts())
     write_slot(tmp_path / "a", 3, 0, 7, data=b"weights")
     hosting.open()
     hosting.admit(SERVER)
@@ -176,14 +176,14 @@ def test_an_address_that_can_not_be_had_is_told_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        hosting = Hosting(tmp_path, f"127.0.0.1:{taken.getsockname()[1]}", Tally())
+        hosting = Hosting(tmp_path, f"127.0.0.1:{taken.getsockname()[1]}", TransferCounts())
         hosting.open()
         hosting.open()
     assert "in use" in hosting.obstacle
     assert len(caplog.records) == 1
     assert hosting.address("127.0.0.1") == ""
     hosting.close()
-    nonsense = Hosting(tmp_path, "nowhere", Tally())
+    nonsense = Hosting(tmp_path, "nowhere", TransferCounts())
     nonsense.open()
     assert "HOST:PORT" in nonsense.obstacle
 
@@ -191,7 +191,7 @@ def test_an_address_that_can_not_be_had_is_told_once(
 def test_nonsense_from_someone_with_the_key_ends_his_conversation_and_no_other(
     tmp_path: Path,
 ) -> None:
-    tally = Tally()
+    tally = TransferCounts()
     hosting = Hosting(tmp_path, "127.0.0.1:0", tally)
     hosting.open()
     hosting.admit(SERVER)
@@ -204,7 +204,7 @@ def test_nonsense_from_someone_with_the_key_ends_his_conversation_and_no_other(
             for _ in range(60):
                 with connected(partner, CLIENT, lifeline) as source:
                     source.channel.send(nonsense(chance))
-                    with pytest.raises((Refused, OSError)):
+                    with pytest.raises((ProtocolError, OSError)):
                         source.channel.receive(PATIENCE_S)
             assert honest.has(3) == []
         until(lambda: hosting.refused == 60)

@@ -16,7 +16,7 @@ from typing import Any
 
 from tests.servers import Server
 
-from holdfast_sidecar.config.paths import Places, places
+from holdfast_sidecar.config.paths import Paths, places
 from holdfast_sidecar.config.settings import PathSettings
 from holdfast_sidecar.records.codec import decode, encode
 from holdfast_sidecar.records.plan import Incident, Plan
@@ -53,7 +53,7 @@ class Node:
         )
 
     @property
-    def places(self) -> Places:
+    def places(self) -> Paths:
         return places(self.paths, self.job, self.name)
 
     def rank(

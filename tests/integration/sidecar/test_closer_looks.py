@@ -21,7 +21,7 @@ from tests.unit.ranks.scene import look
 
 from holdfast_sidecar.linux.syscalls import MACHINE, Where
 from holdfast_sidecar.ranks.checks import LoaderState, judge_loader
-from holdfast_sidecar.ranks.history import RESTED_LOOKS, Scrutiny
+from holdfast_sidecar.ranks.history import RESTED_LOOKS, Inspection
 from holdfast_sidecar.ranks.inspection import CloserProbe
 from holdfast_sidecar.ranks.observation import RankLook
 from holdfast_sidecar.ranks.stall import proof_of_standing
@@ -168,7 +168,7 @@ LOADERS = {
 
 
 @pytest.fixture(scope="module")
-def found() -> Iterator[dict[str, Scrutiny]]:
+def found() -> Iterator[dict[str, Inspection]]:
     """What a few closer looks show of processes in each of these waits, all looked at together."""
     started: dict[str, subprocess.Popen[bytes]] = {}
     with contextlib.ExitStack() as stack:
@@ -223,18 +223,18 @@ def look_of(number: int, pid: int) -> RankLook:
 
 
 @pytest.mark.parametrize("kind", SEEN)
-def test_a_wait_is_seen_for_what_it_is(kind: str, found: dict[str, Scrutiny]) -> None:
+def test_a_wait_is_seen_for_what_it_is(kind: str, found: dict[str, Inspection]) -> None:
     main = found[kind].look.main
     assert main is not None
     assert main.where is SEEN[kind]
 
 
 @pytest.mark.parametrize("kind", WAITS)
-def test_only_what_nothing_outside_ends_is_proven(kind: str, found: dict[str, Scrutiny]) -> None:
+def test_only_what_nothing_outside_ends_is_proven(kind: str, found: dict[str, Inspection]) -> None:
     proof = proof_of_standing(found[kind], 120.0)
     assert bool(proof) == (kind in PROVEN), (proof, found[kind])
 
 
 @pytest.mark.parametrize("kind", LOADERS)
-def test_a_loader_is_judged_by_what_its_workers_do(kind: str, found: dict[str, Scrutiny]) -> None:
+def test_a_loader_is_judged_by_what_its_workers_do(kind: str, found: dict[str, Inspection]) -> None:
     assert judge_loader(found[kind], "S", 120.0).state is LOADERS[kind], found[kind]

@@ -13,8 +13,8 @@ from tests.unit.checkpoint.writer.sealed import JOB
 
 from holdfast.contract.storage import open_folder
 from holdfast_sidecar.checkpoint.directory import CheckpointDirectory
-from holdfast_sidecar.checkpoint.writer.client import COMMAND, StorageDesk, WriterProcess
-from holdfast_sidecar.checkpoint.writer.requests import Errand, Question, Seal, WriteParts
+from holdfast_sidecar.checkpoint.writer.client import COMMAND, StorageClient, WriterProcess
+from holdfast_sidecar.checkpoint.writer.requests import Question, Seal, WriteParts, WriterSetup
 from holdfast_sidecar.config.settings import CheckpointSettings
 from holdfast_sidecar.records.checkpoint import CheckpointOrder, SavedPart
 from holdfast_sidecar.records.plan import Member, Plan
@@ -31,9 +31,9 @@ class Scene:
         self.settings = CheckpointSettings(dir=root, key_file=key_file)
         self.storage = CheckpointDirectory(JOB, self.settings)
         self.answered = threading.Event()
-        self.desk = StorageDesk(60.0, wake=self.answered.set)
+        self.desk = StorageClient(60.0, wake=self.answered.set)
         command = (sys.executable, TROUBLED, trouble) if trouble else COMMAND
-        errand = Errand(JOB, self.settings, os.getpid())
+        errand = WriterSetup(JOB, self.settings, os.getpid())
         self.process = WriterProcess(errand, self.desk.deliver, command)
         self.desk.messenger = self.process
 

@@ -20,7 +20,12 @@ from tests.unit.checkpoint.writer.sealed import seal_slot, shared_state
 from holdfast.contract.identity import read_status
 from holdfast.contract.storage import open_folder
 from holdfast.state.torch_checkpoint import FolderReader
-from holdfast_sidecar.checkpoint.writer.requests import Part, Settle, WhatIsThere, WhatToResume
+from holdfast_sidecar.checkpoint.writer.requests import (
+    Settle,
+    WhatIsThere,
+    WhatToResume,
+    WrittenPart,
+)
 
 ROOT = Path(__file__).parents[3]
 MakeScene = Callable[..., Scene]
@@ -157,7 +162,7 @@ def test_a_write_that_nobody_waits_for_makes_room_for_the_next(make: MakeScene) 
 def test_what_else_was_asked_is_answered_though_a_write_was_stopped(make: MakeScene) -> None:
     scene = make("slow")
     seal_slot(scene.shm, 0, 5, big_state())
-    writing, sealing = scene.write([0]), scene.seal(Part(), identifier="bb")
+    writing, sealing = scene.write([0]), scene.seal(WrittenPart(), identifier="bb")
     scene.begin(writing)
     scene.desk.ask(sealing)
     scene.await_asked(2)

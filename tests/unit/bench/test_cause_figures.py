@@ -5,7 +5,7 @@ from bench.stragglers.cause_figures import cause_figures, confusion
 from bench.stragglers.cause_names import CAUSES_ROW, NOBODY
 from bench.stragglers.causes import judge
 
-from holdfast_sidecar.records.steps import Cause
+from holdfast_sidecar.records.steps import SlowCause
 
 
 def sample(cause: str, told: str, others: int = 0) -> dict[str, object]:
@@ -42,6 +42,6 @@ def test_held_out_cases_are_others_than_those_for_tuning() -> None:
 
 
 def test_a_case_is_judged_and_its_cause_told() -> None:
-    told = judge(draw(Cause.GPU_SHARED, TUNING, 0))
+    told = judge(draw(SlowCause.GPU_SHARED, TUNING, 0))
     assert told["told"] == "gpu_shared"
     assert told["steps"] <= 10

@@ -26,10 +26,10 @@ from bench.oncall.yesterday import lines, series_of
 from testing.pager import Notice, notice_of
 
 from holdfast_sidecar.export.exposition import draw, expose
-from holdfast_sidecar.export.http_server import Request
+from holdfast_sidecar.export.http_server import HttpRequest
 from holdfast_sidecar.export.live.packing import unpack
 from holdfast_sidecar.export.live.routes import LiveTelling
-from holdfast_sidecar.export.state import Picture
+from holdfast_sidecar.export.state import TickState
 from holdfast_sidecar.records.account import parse_account
 
 NOW_UNIX_S = 1_000_000.0
@@ -39,7 +39,7 @@ def fleet(ranks: int = 16) -> MadeFleet:
     return MadeFleet(MadeJob(ranks, NOW_UNIX_S - LASTED_S))
 
 
-def page_of(picture: Picture) -> str:
+def page_of(picture: TickState) -> str:
     return expose(draw(picture, RUN))[0].decode()
 
 
@@ -128,7 +128,7 @@ def test_two_minutes_fill_the_map() -> None:
     for ago_s in range(119, -1, -1):
         picture = made.leader(5000.0 - ago_s, NOW_UNIX_S - ago_s)
         telling.hear(picture)
-    view = unpack(telling.answer(Request("/live.json"), picture).body)
+    view = unpack(telling.answer(HttpRequest("/live.json"), picture).body)
     assert view is not None
     assert len(view.heat.columns) == 120
     assert len(view.heat.rows) == 16

@@ -13,7 +13,7 @@ from bench.stragglers.real_names import REAL, REAL_HEALTHY
 from bench.stragglers.real_outcomes import TAIL, false_alarms, of_episode
 from bench.stragglers.real_plan import FAULTY, HEALTHY, WARM_UP, Episode, Plan, plan
 
-from holdfast_sidecar.records.steps import Cause
+from holdfast_sidecar.records.steps import SlowCause
 
 EPISODE = Episode("compute", 2, 0.5, 100, 116)
 PLAN = Plan(1, 4, 300, (EPISODE,))
@@ -25,7 +25,7 @@ def told(step: int, *slow: tuple[list[int], str]) -> dict[str, Any]:
 
 
 def test_every_cause_comes_in_every_strength_on_one_rank_at_a_time() -> None:
-    made = plan(7, 4, (Cause.COMPUTE, Cause.COLLECTOR), (0.3, 0.5), runs=3)
+    made = plan(7, 4, (SlowCause.COMPUTE, SlowCause.COLLECTOR), (0.3, 0.5), runs=3)
     kinds = [(one.cause, one.slowdown) for one in made.episodes]
     assert len(kinds) == 12
     assert all(kinds.count(kind) == 3 for kind in set(kinds))
@@ -39,8 +39,12 @@ def test_every_cause_comes_in_every_strength_on_one_rank_at_a_time() -> None:
 
 def test_a_plan_is_the_same_for_bench_and_rank() -> None:
     assert Plan.parse(PLAN.spell()) == PLAN
-    assert plan(3, 4, (Cause.COMPUTE,), (0.3,), 2) == plan(3, 4, (Cause.COMPUTE,), (0.3,), 2)
-    assert plan(3, 4, (Cause.COMPUTE,), (0.3,), 9) != plan(4, 4, (Cause.COMPUTE,), (0.3,), 9)
+    assert plan(3, 4, (SlowCause.COMPUTE,), (0.3,), 2) == plan(
+        3, 4, (SlowCause.COMPUTE,), (0.3,), 2
+    )
+    assert plan(3, 4, (SlowCause.COMPUTE,), (0.3,), 9) != plan(
+        4, 4, (SlowCause.COMPUTE,), (0.3,), 9
+    )
 
 
 def test_a_fault_is_found_after_as_many_of_its_steps_as_were_told_by_then() -> None:

@@ -10,8 +10,8 @@ from holdfast.contract.page import Identity, Reply, ReplyState
 from holdfast.contract.storage import LocalFolder
 from holdfast_sidecar.checkpoint.manifest import list_files, owner
 from holdfast_sidecar.checkpoint.node_part import NodePart, states_of
-from holdfast_sidecar.checkpoint.writer.client import Progress
-from holdfast_sidecar.checkpoint.writer.requests import HashFiles, Part, WriteParts
+from holdfast_sidecar.checkpoint.writer.client import StorageProgress
+from holdfast_sidecar.checkpoint.writer.requests import HashFiles, WriteParts, WrittenPart
 from holdfast_sidecar.records.checkpoint import CheckpointOrder, FileFact
 
 FILES = {"__0_own.pt": FileFact(1, "aa")}
@@ -34,7 +34,7 @@ def order(identifier="aa", state="armed", **fields):
 
 @pytest.fixture
 def desk():
-    return MemoryDesk(lambda question: Part(FILES, 2.5))
+    return MemoryDesk(lambda question: WrittenPart(FILES, 2.5))
 
 
 @pytest.fixture
@@ -102,7 +102,7 @@ def test_a_node_that_writes_nothing_is_asked_nothing(node, desk):
 def test_a_write_goes_on_while_the_ranks_die_and_the_leader_changes(node, desk):
     writing = order(state="writing", mode="snapshot", writers={"0": "a", "1": "a"})
     desk.is_open = False
-    desk.so_far = Progress(10, 30)
+    desk.so_far = StorageProgress(10, 30)
     part = node.follow(writing, COPIED)
     assert (part.done_bytes, part.total_bytes) == (10, 30)
     desk.is_open = True
@@ -124,7 +124,7 @@ def test_a_write_that_failed_is_told_and_not_tried_again(node, desk):
 
 
 def test_files_that_can_not_be_found_are_an_error_and_no_silence(node, desk):
-    desk._answer = lambda question: Part({})
+    desk._answer = lambda question: WrittenPart({})
     assert "no file of ranks [0, 1]" in node.follow(order(), SAVED).error
 
 

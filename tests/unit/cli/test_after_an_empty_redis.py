@@ -11,8 +11,8 @@ from click.testing import CliRunner
 
 from holdfast_sidecar.cli.find_job import FoundJob
 from holdfast_sidecar.cli.main import cli
-from holdfast_sidecar.config.paths import Places
-from holdfast_sidecar.incidents.storage import Chronicle
+from holdfast_sidecar.config.paths import Paths
+from holdfast_sidecar.incidents.storage import IncidentStore
 from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.records.plan import Incident, Plan
 from holdfast_sidecar.store.memory_store import MemoryServer, MemoryStore
@@ -60,8 +60,8 @@ def ground(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOLDFAST_SET_PATHS_STATE_DIR", str(tmp_path))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     monkeypatch.setattr(FoundJob, "open_store", lambda found: EmptiedStore(now))
-    places = Places(shm=tmp_path, state=tmp_path / "jl" / "a")
-    Chronicle(places).keep({one.identifier: encode(one) for one in kept(now)})
+    places = Paths(shm=tmp_path, state=tmp_path / "jl" / "a")
+    IncidentStore(places).keep({one.identifier: encode(one) for one in kept(now)})
 
 
 def told(*command: str) -> str:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from holdfast_sidecar.cli.checkpoint import Node, draw
+from holdfast_sidecar.cli.checkpoint import TreeNode, draw
 
 
 def drawn(*nodes: tuple[str, str, float], living: str) -> list[str]:
-    rows = draw([Node(*node) for node in nodes], set(living))
+    rows = draw([TreeNode(*node) for node in nodes], set(living))
     return [f"{row.drawing} {row.identifier}" for row in rows]
 
 

@@ -16,7 +16,7 @@ from holdfast.contract.identity import read_identity
 from holdfast_sidecar.cli import attach
 from holdfast_sidecar.cli.attach import OutsideWatch
 from holdfast_sidecar.cli.attach_watch import Console
-from holdfast_sidecar.config.paths import Places
+from holdfast_sidecar.config.paths import Paths
 from holdfast_sidecar.config.settings import Settings, SidecarSettings
 from holdfast_sidecar.ranks.unhooked import OutsideLook, OutsideRank
 from holdfast_sidecar.records.codec import encode
@@ -82,7 +82,7 @@ def watch(rank: subprocess.Popen[bytes], agreed: Agreed, tmp_path: Path) -> Outs
     seen: Any = Seen(OutsideRank(0, 0, rank.pid, identity.start_ticks))
     coordinator: Any = agreed
     settings = dataclasses.replace(Settings(), sidecar=SidecarSettings(mode="act"))
-    site = Site("j", "a", Places(tmp_path / "shm", tmp_path / "state"), settings, attached=True)
+    site = Site("j", "a", Paths(tmp_path / "shm", tmp_path / "state"), settings, attached=True)
     return OutsideWatch(site, seen, coordinator, Console(lambda line: None, "", 0.0))
 
 

@@ -7,7 +7,7 @@ import io
 
 import pytest
 
-from holdfast_sidecar.cli.checkpoint import SAVES_NOWHERE, Outcome, look_at_request
+from holdfast_sidecar.cli.checkpoint import SAVES_NOWHERE, RequestResult, look_at_request
 from holdfast_sidecar.cli.tables import EVERY_S, ProgressLine, size
 from holdfast_sidecar.config.settings import CheckpointSettings
 from holdfast_sidecar.records.checkpoint import CheckpointOrder, FileFact, LedgerEntry, SavedPart
@@ -98,22 +98,24 @@ def test_it_tells_how_far_the_request_is(seen: View, told: str) -> None:
 @pytest.mark.parametrize(
     ("seen", "outcome"),
     [
-        (view(order("complete")), Outcome(True, "aa", 7, "/ck/x")),
-        (view(order("void", reason="why")), Outcome(False, "aa", 7, reason="why")),
+        (view(order("complete")), RequestResult(True, "aa", 7, "/ck/x")),
+        (view(order("void", reason="why")), RequestResult(False, "aa", 7, reason="why")),
         (
             view(plan=Plan(0, 1, "stopped", message="no more budget")),
-            Outcome(False, reason="the job has ended: no more budget"),
+            RequestResult(False, reason="the job has ended: no more budget"),
         ),
-        (view(plan=Plan(0, 1, "done")), Outcome(False, reason="the job has ended")),
+        (view(plan=Plan(0, 1, "done")), RequestResult(False, reason="the job has ended")),
     ],
 )
-def test_it_knows_when_the_request_is_over(seen: View, outcome: Outcome) -> None:
+def test_it_knows_when_the_request_is_over(seen: View, outcome: RequestResult) -> None:
     assert look_at_request(seen, NAME) == outcome
 
 
 def test_a_request_met_is_known_when_the_next_order_has_taken_its_orders_place() -> None:
     later = dataclasses.replace(order("armed", asked_by=""), identifier="bb", step=47)
-    assert look_at_request(view(later, ledger=LEDGER), NAME) == Outcome(True, "aa", 7, "/ck/x")
+    assert look_at_request(view(later, ledger=LEDGER), NAME) == RequestResult(
+        True, "aa", 7, "/ck/x"
+    )
 
 
 def test_a_request_refused_is_told_the_reason_when_the_next_order_has_taken_its_orders_place() -> (
@@ -121,7 +123,9 @@ def test_a_request_refused_is_told_the_reason_when_the_next_order_has_taken_its_
 ):
     later = dataclasses.replace(order("armed", asked_by=""), identifier="bb", step=47)
     refused = request("rank 3: failed")
-    assert look_at_request(view(later, refused), NAME) == Outcome(False, reason="rank 3: failed")
+    assert look_at_request(view(later, refused), NAME) == RequestResult(
+        False, reason="rank 3: failed"
+    )
 
 
 def saying(seen: View, *told: CheckpointSettings | None) -> View:
@@ -135,7 +139,7 @@ def saying(seen: View, *told: CheckpointSettings | None) -> View:
 
 def test_a_job_that_saves_nowhere_is_not_waited_for() -> None:
     seen, nowhere = view(request=ASKED), CheckpointSettings()
-    refused = Outcome(False, reason=SAVES_NOWHERE)
+    refused = RequestResult(False, reason=SAVES_NOWHERE)
     assert look_at_request(saying(seen, nowhere, None), NAME) == refused
     for told in ((None,), (nowhere, CheckpointSettings(dir="/ck"))):
         assert look_at_request(saying(seen, *told), NAME) == "waiting for all ranks to be stepping"
@@ -143,7 +147,7 @@ def test_a_job_that_saves_nowhere_is_not_waited_for() -> None:
 
 def test_a_request_that_the_server_has_lost_is_told_as_such() -> None:
     found = look_at_request(view(), NAME)
-    assert isinstance(found, Outcome)
+    assert isinstance(found, RequestResult)
     assert "lost the request" in found.reason
 
 

@@ -15,13 +15,13 @@ from holdfast_sidecar.cli import slow as slow_page
 from holdfast_sidecar.cli.main import cli
 from holdfast_sidecar.cli.recall import Recalled
 from holdfast_sidecar.cli.slow import bars
-from holdfast_sidecar.config.paths import Places
+from holdfast_sidecar.config.paths import Paths
 from holdfast_sidecar.config.settings import CostSettings
 from holdfast_sidecar.export.job_record import RecordKeeping, read_record
 from holdfast_sidecar.performance.summary import see
 from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.records.reports import Losses, Performance, RankSteps
-from holdfast_sidecar.records.steps import Cause, Change, SlowStanding, spell
+from holdfast_sidecar.records.steps import PaceChange, SlowCause, SlowStanding, spell
 from holdfast_sidecar.store.protocol import Section
 
 GIB = 2**30
@@ -57,7 +57,7 @@ def test_who_is_slow_is_told_with_cause_evidence_advice_and_cost() -> None:
 
 
 ASLEEP = dataclasses.replace(
-    SLOW, cause=Cause.COMPUTE, cause_confidence=0.57, is_guess=True, is_asleep=True
+    SLOW, cause=SlowCause.COMPUTE, cause_confidence=0.57, is_guess=True, is_asleep=True
 )
 
 
@@ -77,7 +77,7 @@ CHANGED = (
 
 
 def test_that_all_of_them_became_slower_is_told_and_nobody_blamed() -> None:
-    change = Change(200, 1.8, 0.052, 0.094, "forward")
+    change = PaceChange(200, 1.8, 0.052, 0.094, "forward")
     standing = dataclasses.replace(QUIET, change=change)
     slow, report = (
         " ".join(page(recalled(standing), NOW, DEAR).split())
@@ -118,7 +118,7 @@ def test_why_a_slow_node_is_not_replaced_is_told_while_the_job_goes_on() -> None
 
 def test_a_slow_link_is_told_by_its_group_and_compared_with_no_ranks() -> None:
     link = dataclasses.replace(
-        SLOW, cause=Cause.LINK, role="", part="communicating", group="mesh_dp"
+        SLOW, cause=SlowCause.LINK, role="", part="communicating", group="mesh_dp"
     )
     standing = dataclasses.replace(STANDING, slow=[link])
     told = " ".join(slow_page.page(recalled(standing), NOW, DEAR).split())
@@ -301,7 +301,7 @@ def seen_by(plan: object, standing: SlowStanding | None) -> dict[Section, dict[s
 def kept(home: Path, *runs: tuple[object, SlowStanding | None]) -> None:
     """Each a sidecar of its own, as in runs of one job after another on this node."""
     for plan, standing in runs:
-        places = Places(shm=home, state=home / "chargpt" / "a")
+        places = Paths(shm=home, state=home / "chargpt" / "a")
         RecordKeeping(places, "").keep(seen_by(plan, standing), is_last=True)
 
 
@@ -350,7 +350,7 @@ def test_the_next_run_begins_with_what_the_one_before_lost(home: Path) -> None:
 
 def test_what_was_judged_while_ranks_left_is_not_what_is_kept(home: Path) -> None:
     """The one that ended first waits for nobody any more, and who is left is compared with few."""
-    places = Places(shm=home, state=home / "chargpt" / "a")
+    places = Paths(shm=home, state=home / "chargpt" / "a")
     keeping = RecordKeeping(places, "")
     keeping.keep(seen_by(PLAN, STANDING), is_last=True)
     leaving = nodes(dataclasses.replace(QUIET, judged_ranks=3), ending=1)

@@ -31,8 +31,10 @@ def test_the_job_has_ended_once_its_launchers_have_left() -> None:
     stopped = cluster(Plan(0, 1, "stopped", message="asked for by me@here"))
     how = "asked for by me@here"
     waits = stop.look_at_stop(stopped, "a/i", ["a", "b"])
-    assert waits == stop.Progress("waiting for the launchers of a, b to leave", how=how)
-    assert stop.look_at_stop(stopped, "a/i", []) == stop.Progress("ended", has_ended=True, how=how)
+    assert waits == stop.StopProgress("waiting for the launchers of a, b to leave", how=how)
+    assert stop.look_at_stop(stopped, "a/i", []) == stop.StopProgress(
+        "ended", has_ended=True, how=how
+    )
 
 
 def test_a_run_that_waits_to_begin_has_not_ended_with_the_one_before() -> None:

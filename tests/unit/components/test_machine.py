@@ -8,7 +8,7 @@ from tests.unit.ranks.scene import moment
 
 from holdfast_sidecar.checks import keep_onsets, newly_found, no_longer_found
 from holdfast_sidecar.components.host.host import find_host_troubles
-from holdfast_sidecar.components.host.readings import HostReading, Pressure, Room
+from holdfast_sidecar.components.host.readings import FilesystemSpace, HostReading, Pressure
 from holdfast_sidecar.components.network.checks import find_link_troubles
 from holdfast_sidecar.components.network.readings import LinkLook, LinkStory
 from holdfast_sidecar.config.settings import FabricSettings
@@ -26,7 +26,7 @@ HEALTHY = HostReading(
     swap_used_bytes=0,
     boot_unix_s=0.0,
     pressure={"memory": Pressure(10.0, 1.0, 0.02, 0.005)},
-    rooms={"shm": Room(32 * GIB, 30 * GIB)},
+    rooms={"shm": FilesystemSpace(32 * GIB, 30 * GIB)},
 )
 
 
@@ -47,14 +47,14 @@ def test_a_thrashing_host_and_one_without_memory_are_under_pressure() -> None:
 
 
 def test_a_file_system_that_is_all_but_full_is_named_by_what_it_is_for() -> None:
-    full = dataclasses.replace(HEALTHY, rooms={"checkpoint": Room(100 * GIB, 4 * GIB)})
+    full = dataclasses.replace(HEALTHY, rooms={"checkpoint": FilesystemSpace(100 * GIB, 4 * GIB)})
     (finding,) = find_host_troubles(full, moment(1.0))
     assert finding.kind is Kind.DISK_FULL
     assert finding.evidence == ["checkpoint: 4096 MiB are left"]
 
 
 def test_a_second_full_disk_link_or_probe_is_a_trouble_of_its_own() -> None:
-    full = Room(100 * GIB, 4 * GIB)
+    full = FilesystemSpace(100 * GIB, 4 * GIB)
     one = dataclasses.replace(HEALTHY, rooms={"checkpoint": full})
     both = dataclasses.replace(HEALTHY, rooms={"checkpoint": full, "state": full})
     before = list(find_host_troubles(one, moment(1.0)))

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from holdfast_sidecar.config.paths import Places
+from holdfast_sidecar.config.paths import Paths
 from holdfast_sidecar.config.settings import PathSettings, Settings
 from holdfast_sidecar.linux import cgroups
 from holdfast_sidecar.startup import Site
@@ -30,7 +30,7 @@ def test_the_kernel_s_log_is_that_of_the_machine_that_is_meant(
         return really_open(path, *how, **more)
 
     settings = Settings(paths=PathSettings(machine_root=str(tmp_path)))
-    site = Site("job", "a", Places(tmp_path, tmp_path), settings)
+    site = Site("job", "a", Paths(tmp_path, tmp_path), settings)
     nobody: Any = None
     silent: Any = SimpleNamespace(changed=threading.Event())
     loop = assemble(site, silent, nobody, nobody, "")

@@ -4,29 +4,34 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast_sidecar.config.addresses import Address, describe, parse_address, without_password
+from holdfast_sidecar.config.addresses import (
+    ServerAddress,
+    describe,
+    parse_address,
+    without_password,
+)
 from holdfast_sidecar.config.settings import BadInput
 
 
 @pytest.mark.parametrize(
     ("url", "address"),
     [
-        ("redis://h", Address("redis", (("h", 6379),))),
-        ("redis://h:7000/3", Address("redis", (("h", 7000),), db=3)),
-        ("redis://h:7000/?db=3", Address("redis", (("h", 7000),), db=3)),
-        ("redis://[::1]:7000", Address("redis", (("::1", 7000),))),
-        ("redis://me@h", Address("redis", (("h", 6379),), user="me")),
-        ("redis://me:p%40ss@h", Address("redis", (("h", 6379),), user="me", password="p@ss")),
-        ("redis://:p@h", Address("redis", (("h", 6379),), password="p")),
-        ("unix:///run/a%20b/redis.sock", Address("unix", path="/run/a b/redis.sock")),
-        ("unix:///run/redis.sock?db=2", Address("unix", path="/run/redis.sock", db=2)),
+        ("redis://h", ServerAddress("redis", (("h", 6379),))),
+        ("redis://h:7000/3", ServerAddress("redis", (("h", 7000),), db=3)),
+        ("redis://h:7000/?db=3", ServerAddress("redis", (("h", 7000),), db=3)),
+        ("redis://[::1]:7000", ServerAddress("redis", (("::1", 7000),))),
+        ("redis://me@h", ServerAddress("redis", (("h", 6379),), user="me")),
+        ("redis://me:p%40ss@h", ServerAddress("redis", (("h", 6379),), user="me", password="p@ss")),
+        ("redis://:p@h", ServerAddress("redis", (("h", 6379),), password="p")),
+        ("unix:///run/a%20b/redis.sock", ServerAddress("unix", path="/run/a b/redis.sock")),
+        ("unix:///run/redis.sock?db=2", ServerAddress("unix", path="/run/redis.sock", db=2)),
         (
             "rediss://h?ssl_ca_certs=/ca.crt",
-            Address("rediss", (("h", 6379),), tls_files=(("ssl_ca_certs", "/ca.crt"),)),
+            ServerAddress("rediss", (("h", 6379),), tls_files=(("ssl_ca_certs", "/ca.crt"),)),
         ),
         (
             "redis+sentinel://a,b:1,[::1]:2/training?db=1&sentinel_auth=1",
-            Address(
+            ServerAddress(
                 "redis+sentinel",
                 (("a", 26379), ("b", 1), ("::1", 2)),
                 service="training",
@@ -36,7 +41,7 @@ from holdfast_sidecar.config.settings import BadInput
         ),
     ],
 )
-def test_every_documented_form_is_understood(url: str, address: Address) -> None:
+def test_every_documented_form_is_understood(url: str, address: ServerAddress) -> None:
     assert parse_address(url) == address
 
 

@@ -9,7 +9,7 @@ import pytest
 from holdfast_sidecar.cli.doctor.command import check_timeouts, read_slurm
 from holdfast_sidecar.config.settings import PolicySettings, Settings, StallSettings
 from holdfast_sidecar.config.timeouts import (
-    Surroundings,
+    ForeignTimeouts,
     foreign_rungs,
     parse_slurm,
     parse_surroundings,
@@ -25,7 +25,7 @@ SlurmctldTimeout        = 120 sec
 """
 
 
-def broken(around: Surroundings, settings: Settings | None = None) -> list[str]:
+def broken(around: ForeignTimeouts, settings: Settings | None = None) -> list[str]:
     rungs = foreign_rungs(settings or Settings(), around)
     return [rung.upper_name for rung in rungs if not rung.holds]
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.contract.page import checkpoint_name
-from holdfast_sidecar.checkpoint.writer.client import Unanswered
+from holdfast_sidecar.checkpoint.writer.client import StorageUnanswered
 from holdfast_sidecar.config.settings import (
     CheckpointSettings,
     GateSettings,
@@ -116,7 +116,7 @@ class MemoryStorage:
     def entries(self, occasion: str = "") -> list[LedgerEntry]:
         listed = self._listed.setdefault(occasion, list(self.held.values()))
         if self.lists_late and list(self.held.values())[-1:] == listed[-1:]:
-            raise Unanswered
+            raise StorageUnanswered
         return self._listed.pop(occasion)
 
     def failed_to_load(self, identifier: str, attempt: int) -> LedgerEntry | None:

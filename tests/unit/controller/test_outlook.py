@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from holdfast_sidecar.controller.snapshots import Outlook
+from holdfast_sidecar.controller.snapshots import ResumePreview
 from holdfast_sidecar.policy.cluster import Cluster
 from holdfast_sidecar.records.plan import Candidate
 from holdfast_sidecar.store.protocol import Lease
@@ -26,7 +26,7 @@ class Shelf:
 
 
 def test_what_was_found_holds_until_the_ledger_changes() -> None:
-    outlook = Outlook(shelf := Shelf())  # type: ignore[arg-type]
+    outlook = ResumePreview(shelf := Shelf())  # type: ignore[arg-type]
     outlook.keep(LEASE, BEFORE, 1.0)
     outlook.keep(LEASE, BEFORE, 2.0)
     assert outlook.candidates(LEASE, BEFORE) == [Candidate("a", "/c/a", 1)]
@@ -37,6 +37,6 @@ def test_what_was_found_holds_until_the_ledger_changes() -> None:
 
 
 def test_another_leader_may_have_changed_what_is_there() -> None:
-    outlook = Outlook(Shelf())  # type: ignore[arg-type]
+    outlook = ResumePreview(Shelf())  # type: ignore[arg-type]
     outlook.keep(LEASE, BEFORE, 1.0)
     assert outlook.candidates(Lease(3, "n0/i"), BEFORE) is None

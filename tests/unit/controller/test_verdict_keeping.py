@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast_sidecar.checkpoint.writer.client import Unanswered
+from holdfast_sidecar.checkpoint.writer.client import StorageUnanswered
 from holdfast_sidecar.config.settings import CheckpointSettings
 from holdfast_sidecar.controller.checkpoint_orders import VerdictKeeping
 from holdfast_sidecar.policy.cluster import Cluster, parse_cluster
@@ -24,7 +24,7 @@ class SlowStorage:
     def give_verdict(self, identifier: str, verdict: str, reason: str) -> LedgerEntry | None:
         self.asked.append((identifier, verdict, reason))
         if len(self.asked) % 2:
-            raise Unanswered
+            raise StorageUnanswered
         if self._error is not None:
             raise self._error
         return LedgerEntry(identifier, "/c/c", 50, 0, 1, "", verdict, 1, 2, 0.0)

@@ -6,18 +6,18 @@ from dataclasses import replace
 
 from tests.unit.policy.pretend_job import PLAN
 
-from holdfast_sidecar.controller.accounting import Watch
+from holdfast_sidecar.controller.accounting import AccountWatch
 
 
-def watching() -> Watch:
-    watch = Watch()
+def watching() -> AccountWatch:
+    watch = AccountWatch()
     watch.read("1", PLAN, 100.0)
     watch.read("2", PLAN, 100.3)
     return watch
 
 
 def test_the_first_look_tells_nothing_of_what_was_before() -> None:
-    watch = Watch()
+    watch = AccountWatch()
     watch.read("1", PLAN, 100.0)
     assert not watch.is_unbroken
     assert watching().is_unbroken

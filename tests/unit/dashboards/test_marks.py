@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from holdfast_sidecar.cli.grafana.api import Change, marks, plan_marks
+from holdfast_sidecar.cli.grafana.api import AnnotationChange, marks, plan_marks
 from holdfast_sidecar.records.plan import Incident
 
 OPEN = Incident(
@@ -40,12 +40,12 @@ def test_what_is_marked_is_not_marked_again() -> None:
     wanted = marks("chargpt", [OVER])
     there = [{"id": 7, **wanted[0]}]
     assert plan_marks(wanted, there) == []
-    assert plan_marks(wanted, []) == [Change(wanted[0])]
+    assert plan_marks(wanted, []) == [AnnotationChange(wanted[0])]
 
 
 def test_one_that_is_over_by_now_is_brought_to_an_end() -> None:
     (before,), wanted = marks("chargpt", [OPEN]), marks("chargpt", [OVER])
-    assert plan_marks(wanted, [{"id": 7, **before}]) == [Change(wanted[0], 7)]
+    assert plan_marks(wanted, [{"id": 7, **before}]) == [AnnotationChange(wanted[0], 7)]
 
 
 def test_a_point_that_grafana_tells_without_its_end_is_the_same() -> None:
@@ -56,4 +56,4 @@ def test_a_point_that_grafana_tells_without_its_end_is_the_same() -> None:
 def test_marks_of_others_are_left_alone() -> None:
     wanted = marks("chargpt", [OVER])
     theirs = {"id": 8, "time": 1, "tags": ["holdfast", "chargpt"], "text": "a note"}
-    assert plan_marks(wanted, [theirs]) == [Change(wanted[0])]
+    assert plan_marks(wanted, [theirs]) == [AnnotationChange(wanted[0])]

@@ -11,25 +11,24 @@ from tests.unit.records import slow_job
 
 from holdfast.contract.page import Phase, Reply, ReplyState, Word, float_bits
 from holdfast_sidecar.checkpoint.replication.fetch import PeerCounts
-from holdfast_sidecar.components.gpu.history import EnergyAccount, GpuView
-from holdfast_sidecar.components.gpu.ownership import Ownership, Source, Tie
+from holdfast_sidecar.components.gpu.history import EnergyAccount, GpuSummary
+from holdfast_sidecar.components.gpu.ownership import GpuOwnership, OwnershipSource, Tie
 from holdfast_sidecar.components.gpu.readings import Gpu, GpuReading, NvmlSilence, Signal
-from holdfast_sidecar.components.health_check.checks import Fitness, Trouble
+from holdfast_sidecar.components.health_check.checks import Fitness, UnfitReason
 from holdfast_sidecar.components.host.readings import (
+    CgroupReading,
     Clock,
-    Group,
+    FilesystemSpace,
     HostReading,
     MemoryErrors,
+    NetworkFilesystem,
     Pressure,
-    Room,
     Sensor,
-    Storage,
     Stuck,
 )
 from holdfast_sidecar.components.machine import KernelEvents, MachineReading
 from holdfast_sidecar.components.network.rdma import COUNTERS, EFA_COUNTERS, HW_COUNTERS
 from holdfast_sidecar.components.network.readings import (
-    Device,
     FabricReading,
     Interface,
     LinkStory,
@@ -37,13 +36,14 @@ from holdfast_sidecar.components.network.readings import (
     PciDevice,
     PciReading,
     Port,
+    RdmaDevice,
     TcpReading,
 )
 from holdfast_sidecar.components.network.round_trip_checks import RoundTrips, Trips
-from holdfast_sidecar.components.xid.checks import Known, Tally, XidReading
+from holdfast_sidecar.components.xid.checks import Known, XidCounts, XidReading
 from holdfast_sidecar.components.xid.events import GpuEvents
 from holdfast_sidecar.config.settings import CheckpointSettings, CostSettings
-from holdfast_sidecar.export.state import Cost, Picture
+from holdfast_sidecar.export.state import LoopCounters, TickState
 from holdfast_sidecar.ranks.observation import RankHistory, RankLook, Ranks
 from holdfast_sidecar.records.checkpoint import (
     CheckpointOrder,
@@ -64,14 +64,14 @@ from holdfast_sidecar.records.reports import (
     RankEnergy,
     RankReport,
 )
-from holdfast_sidecar.records.steps import Standing
+from holdfast_sidecar.records.steps import RankPlacement
 from holdfast_sidecar.store.orders import Orders
 from holdfast_sidecar.store.protocol import Lease, Section, View
 
 XIDS = XidReading(
     gpus={"0000:01:00.0": Known("GPU-1", 0, rank=0)},
-    xids={("0000:01:00.0", 79): Tally(1, 2, 990.5, Remedy.REBOOT_NODE)},
-    sxids={20034: Tally(1, 1, 980.0, Remedy.RESET_GPU)},
+    xids={("0000:01:00.0", 79): XidCounts(1, 2, 990.5, Remedy.REBOOT_NODE)},
+    sxids={20034: XidCounts(1, 1, 980.0, Remedy.RESET_GPU)},
 )
 
 PLAN = Plan(
@@ -194,9 +194,9 @@ HOST = HostReading(
     swap_used_bytes=0,
     boot_unix_s=5.0,
     pressure={"memory": Pressure(2.5, 1.0, 0.1, 0.05)},
-    rooms={"shm": Room(500, 400, 1000, 900)},
+    rooms={"shm": FilesystemSpace(500, 400, 1000, 900)},
     oom_kills=0,
-    group=Group(800, 300, 4.0, 100, 5, 0.5, 0.0),
+    group=CgroupReading(800, 300, 4.0, 100, 5, 0.5, 0.0),
     hung_tasks=0,
     stuck=(Stuck(0, 7, 1.0),),
     foreign_cores=0.25,
@@ -204,7 +204,7 @@ HOST = HostReading(
     memory_errors=MemoryErrors(3, 0),
     sensors=(Sensor("coretemp", 60.0, 100.0),),
     energy_j={"package-0": 1234.5},
-    storage=(Storage("checkpoint", "nfs4", "/data", 0.0, 2),),
+    storage=(NetworkFilesystem("checkpoint", "nfs4", "/data", 0.0, 2),),
 )
 
 ETH0 = Interface(
@@ -231,7 +231,7 @@ ETH0 = Interface(
 )
 
 MLX5 = Port(
-    Device("mlx5_0", "mlx5_core", "MT_0000000838", "28.39.1002", "0000:18:00.0"),
+    RdmaDevice("mlx5_0", "mlx5_core", "MT_0000000838", "28.39.1002", "0000:18:00.0"),
     1,
     "InfiniBand",
     4,
@@ -240,7 +240,7 @@ MLX5 = Port(
     {name: number for number, name in enumerate((*COUNTERS, *HW_COUNTERS))},
 )
 EFA = Port(
-    Device("rdmap0s6", "efa", "", "", "0000:00:06.0"),
+    RdmaDevice("rdmap0s6", "efa", "", "", "0000:00:06.0"),
     1,
     "Unspecified",
     4,
@@ -260,7 +260,7 @@ GPU = Gpu(
     "0000:01:00.0",
     values={signal: float(number) for number, signal in enumerate(Signal)},
 )
-OWNERSHIP = Ownership({0: Tie(0, 0, 1000, 77, ("GPU-1",), Source.TORCH)})
+OWNERSHIP = GpuOwnership({0: Tie(0, 0, 1000, 77, ("GPU-1",), OwnershipSource.TORCH)})
 ENERGY = EnergyAccount(
     {
         0: RankEnergy(
@@ -320,7 +320,7 @@ def ranks(*histories: RankHistory) -> Ranks:
     return replace(scene.ranks(*histories), attempt=PLAN.attempt)
 
 
-def picture(is_leader: bool = True, machine: MachineReading | None = None) -> Picture:
+def picture(is_leader: bool = True, machine: MachineReading | None = None) -> TickState:
     """The node at one tick."""
     rank = look(
         10.0,
@@ -331,10 +331,10 @@ def picture(is_leader: bool = True, machine: MachineReading | None = None) -> Pi
         records=steps(20, forward=30, data=5),
         reply=Reply(ReplyState.SAVED, 40, 500, 250_000_000, "c1"),
     )
-    return Picture(
+    return TickState(
         moment=moment(10.0),
         ranks=ranks(history(with_words(rank, WORDS))),
-        fitness=Fitness((Trouble("gpus", "1 of 2 are there"),), {"room": "no host"}),
+        fitness=Fitness((UnfitReason("gpus", "1 of 2 are there"),), {"room": "no host"}),
         findings=(Finding(Kind.STALL, "a", 9.0, 0.6, [0], acts=True),),
         orders=Orders(
             plan=PLAN,
@@ -356,12 +356,12 @@ def picture(is_leader: bool = True, machine: MachineReading | None = None) -> Pi
             round_trips=RoundTrips(({"b": Trips(6, 1, 0.0001)},), frozenset({"b"})),
             xids=XIDS,
             gpu_events=EVENTS,
-            layouts={0: Standing(groups=("default_pg/ab/2", "", "", ""))},
+            layouts={0: RankPlacement(groups=("default_pg/ab/2", "", "", ""))},
         ),
-        gpus=GpuView(OWNERSHIP, ENERGY),
+        gpus=GpuSummary(OWNERSHIP, ENERGY),
         probes=(ProbeHealth("host", True, 0, 0.002), ProbeHealth("gpu", False, 2, 1.0)),
         launcher_alive=True,
-        cost=Cost(ticks=20, tick_s=0.05, failed_ticks=0, found={Kind.STALL: 1}),
+        cost=LoopCounters(ticks=20, tick_s=0.05, failed_ticks=0, found={Kind.STALL: 1}),
         launcher_pid=77,
         started_unix_s=999_000.0,
         actions_done={"keep_evidence": 1},

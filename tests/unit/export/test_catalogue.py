@@ -7,7 +7,7 @@ import pytest
 from scripts import reference
 
 from holdfast_sidecar.export.catalogue import CATALOGUE
-from holdfast_sidecar.records.metric import Entry
+from holdfast_sidecar.records.metric import MetricSpec
 
 ROOT = Path(__file__).parents[3]
 BASE_UNITS = {"", "seconds", "bytes", "ratio", "celsius", "watts", "hertz", "joules"}
@@ -24,7 +24,7 @@ def test_every_section_of_the_reference_is_the_catalogue() -> None:
 
 
 @pytest.mark.parametrize("entry", CATALOGUE, ids=lambda entry: entry.name)
-def test_an_entry_keeps_the_naming_rules(entry: Entry) -> None:
+def test_an_entry_keeps_the_naming_rules(entry: MetricSpec) -> None:
     assert re.fullmatch(r"holdfast_[a-z][a-z0-9_]*", entry.name)
     assert entry.name.endswith("_total") == (entry.kind == "counter")
     assert entry.unit in BASE_UNITS

@@ -15,7 +15,7 @@ from tests.unit.export.picture import picture
 
 from holdfast_sidecar.export.catalogue import CATALOGUE
 from holdfast_sidecar.export.exposition import draw, expose, told_labels
-from holdfast_sidecar.records.metric import Entry
+from holdfast_sidecar.records.metric import MetricSpec
 
 GOLDEN = Path(__file__).with_name("golden.prom")
 PROMETHEUS_ASKS = (
@@ -36,7 +36,7 @@ def page(accept: str = "") -> tuple[str, str]:
     return body.decode(), content_type
 
 
-def samples_of(entry: Entry) -> list[Sample]:
+def samples_of(entry: MetricSpec) -> list[Sample]:
     ends = ("_sum", "_count") if entry.kind == "summary" else ("",)
     names = {entry.name + end for end in ends}
     return [s for one in read_text(page()[0]) for s in one.samples if s.name in names]
@@ -49,7 +49,7 @@ def attached(scraped: dict[str, str], target: dict[str, str]) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("entry", JOB_WIDE, ids=lambda entry: entry.name)
-def test_whoever_leads_tells_the_same_series_of_the_job(entry: Entry) -> None:
+def test_whoever_leads_tells_the_same_series_of_the_job(entry: MetricSpec) -> None:
     for sample in samples_of(entry):
         assert sample.labels["instance"] == ""
         on_server = [

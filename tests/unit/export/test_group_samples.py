@@ -11,14 +11,14 @@ from tests.unit.ranks.scene import history, look, record
 from holdfast.contract.page import Word
 from holdfast_sidecar.export.metrics import draw_groups, name_groups
 from holdfast_sidecar.ranks.observation import RankHistory, follow
-from holdfast_sidecar.records.metric import Told
+from holdfast_sidecar.records.metric import Labels
 
 TWO = ("default_pg/aabb/8", "mesh_dp/ccdd/4", "", "")
 
 
 def told(of: RankHistory, groups: tuple[str, ...] = TWO) -> dict[tuple[str, str], float]:
     """(metric, group) -> value."""
-    samples = draw_groups(of, groups, Told({}))
+    samples = draw_groups(of, groups, Labels({}))
     names = ((one.name.removeprefix("holdfast_rank_group_"), one) for one in samples)
     return {(name, one.labels["group"]): one.value for name, one in names}
 

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from holdfast_sidecar.cli.main import cli
-from holdfast_sidecar.config.paths import Places
+from holdfast_sidecar.config.paths import Paths
 from holdfast_sidecar.export.job_record import (
     STEPS_EVERY_S,
     JobRecord,
@@ -33,7 +33,7 @@ def sections(step: int, **plan: object) -> Mapping[Section, Mapping[str, str]]:
 
 
 def keeping(root: Path, node: str = "a", directory: str = "") -> RecordKeeping:
-    return RecordKeeping(Places(shm=root, state=root / "j" / node), directory)
+    return RecordKeeping(Paths(shm=root, state=root / "j" / node), directory)
 
 
 def kept(root: Path) -> JobRecord:
@@ -44,7 +44,7 @@ def kept(root: Path) -> JobRecord:
 
 def test_a_change_of_plan_is_written_at_once_and_of_steps_one_now_and_then(tmp_path: Path) -> None:
     now_s = [100.0]
-    record = RecordKeeping(Places(shm=tmp_path, state=tmp_path / "j" / "a"), "", lambda: now_s[0])
+    record = RecordKeeping(Paths(shm=tmp_path, state=tmp_path / "j" / "a"), "", lambda: now_s[0])
     assert not record.keep({}, is_last=True)
     assert read_record(tmp_path / "j") is None
     assert record.keep(sections(3), is_last=False)

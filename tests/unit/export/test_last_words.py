@@ -8,15 +8,15 @@ from dataclasses import replace
 
 from tests.unit.export.picture import picture
 
-from holdfast_sidecar.export.http_server import Request
+from holdfast_sidecar.export.http_server import HttpRequest
 from holdfast_sidecar.export.routes import EXPECTED_S, Exporter, LastWords, MetricsRoute
-from holdfast_sidecar.export.state import Picture
+from holdfast_sidecar.export.state import TickState
 from holdfast_sidecar.records.plan import Member, Plan
 
 A, B = "10.0.0.1", "10.0.0.2"
 
 
-def standing(state: str, is_leader: bool = True) -> Picture:
+def standing(state: str, is_leader: bool = True) -> TickState:
     plan = Plan(1, 4, state, [Member("a", "a/x", 0, 0, 1)], 1)
     now = picture()
     return replace(now, orders=replace(now.orders, plan=plan, is_leader=is_leader))
@@ -67,9 +67,9 @@ def test_only_a_scraper_counts() -> None:
     words = LastWords()
     exporter = Exporter((MetricsRoute("job", last_words=words, clock=lambda: 100.0),))
     exporter.tell(standing("running"))
-    exporter.answer(Request("/metrics"))
+    exporter.answer(HttpRequest("/metrics"))
     assert not words.is_awaited(101.0), "somebody who looks with curl"
-    exporter.answer(Request("/metrics", is_scrape=True))
+    exporter.answer(HttpRequest("/metrics", is_scrape=True))
     assert words.is_awaited(101.0)
 
 

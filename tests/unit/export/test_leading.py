@@ -7,7 +7,7 @@ from dataclasses import replace
 from tests.unit.export.picture import VIEW, picture
 
 from holdfast_sidecar.export.catalogue import CATALOGUE
-from holdfast_sidecar.export.http_server import Request
+from holdfast_sidecar.export.http_server import HttpRequest
 from holdfast_sidecar.export.routes import Exporter, MetricsRoute
 from holdfast_sidecar.store.orders import Orders
 from holdfast_sidecar.store.protocol import Lease
@@ -18,7 +18,7 @@ OF_THE_JOB = {entry.name for entry in CATALOGUE if entry.leader_only}
 def tells(orders: Orders, now_s: float = 100.0) -> bool:
     exporter = Exporter((MetricsRoute("job"),), orders=lambda: orders, clock=lambda: now_s)
     exporter.tell(picture())
-    lines = exporter.answer(Request("/metrics")).body.decode().splitlines()
+    lines = exporter.answer(HttpRequest("/metrics")).body.decode().splitlines()
     told = {line.partition("{")[0] for line in lines if not line.startswith("#")}
     assert "holdfast_rank_step" in told
     return bool(told & OF_THE_JOB)

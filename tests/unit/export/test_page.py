@@ -16,11 +16,11 @@ from holdfast_sidecar.components.machine import MachineReading
 from holdfast_sidecar.export.catalogue import CATALOGUE
 from holdfast_sidecar.export.exposition import draw, expose
 from holdfast_sidecar.export.metrics import RARE
-from holdfast_sidecar.export.state import Picture
+from holdfast_sidecar.export.state import TickState
 from holdfast_sidecar.records.checkpoint import SnapshotReport
 from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.records.reports import NodeReport
-from holdfast_sidecar.records.steps import Cause
+from holdfast_sidecar.records.steps import SlowCause
 from holdfast_sidecar.store.orders import Orders
 from holdfast_sidecar.store.protocol import Lease, Section
 
@@ -41,7 +41,7 @@ def test_the_page_is_the_golden_one() -> None:
     assert page() == GOLDEN.read_text(), "if this is meant: HOLDFAST_WRITE_GOLDEN=1 pytest …"
 
 
-def ended() -> Picture:
+def ended() -> TickState:
     """The same, once the run is over."""
     over = {"current": encode(replace(PLAN, state="stopped", exit_code=1))}
     view = replace(VIEW, sections={**VIEW.sections, Section.PLAN: over})
@@ -64,7 +64,7 @@ def test_no_two_samples_are_the_same_series() -> None:
     assert len(series) == len(set(series))
 
 
-def names(shown: Picture) -> set[str]:
+def names(shown: TickState) -> set[str]:
     return {sample.name for sample in draw(shown, "job")}
 
 
@@ -77,7 +77,7 @@ def test_what_is_not_known_is_absent() -> None:
     assert "holdfast_rank_last_step_timestamp_seconds" not in names(fresh)
 
 
-def rank_names(shown: Picture) -> set[str]:
+def rank_names(shown: TickState) -> set[str]:
     """What this node tells of its own ranks; who is slow the leader says, wherever that is."""
     of_job = {entry.name for entry in CATALOGUE if entry.leader_only}
     told = (sample.name for sample in draw(shown, "job") if "rank" in sample.labels)
@@ -138,7 +138,7 @@ def test_counters_start_at_zero_before_the_first_event() -> None:
     assert {s.value for s in samples} == {0.0}
 
 
-def slow_series(shown: Picture) -> dict[str, float]:
+def slow_series(shown: TickState) -> dict[str, float]:
     about = ("job_slow", "rank_slow", "_mfu_", "_memory_", "job_watched")
     return {s.name: s.value for s in draw(shown, "job") if any(one in s.name for one in about)}
 
@@ -165,14 +165,16 @@ def test_every_cause_of_slowness_is_counted_from_zero_and_nobody_slow_is_no_seri
     view = replace(VIEW, sections={**VIEW.sections, Section.NODES: {"a": quiet}})
     shown = replace(picture(), orders=replace(picture().orders, view=view))
     samples = [s for s in draw(shown, "job") if s.name == "holdfast_job_slowed_seconds_total"]
-    assert {s.labels["cause"]: s.value for s in samples} == {cause.value: 0.0 for cause in Cause}
+    assert {s.labels["cause"]: s.value for s in samples} == {
+        cause.value: 0.0 for cause in SlowCause
+    }
     told = slow_series(shown)
     assert told["holdfast_job_slow_ranks"] == 0
     assert "holdfast_rank_slowdown_ratio" not in told
 
 
 def test_parts_of_a_step_that_a_rank_never_had_are_no_series() -> None:
-    def parts(shown: Picture) -> set[str]:
+    def parts(shown: TickState) -> set[str]:
         return {
             s.labels["phase"]
             for s in draw(shown, "job")

@@ -14,7 +14,7 @@ from tests.unit.export.asking import ask, make_certificate, serving
 from tests.unit.export.picture import picture
 
 from holdfast_sidecar.config.settings import BadInput, SidecarSettings
-from holdfast_sidecar.export.access import Certificate, Protection, Token, open_protection
+from holdfast_sidecar.export.access import BearerToken, Certificate, Protection, open_protection
 
 SECRET = "0123456789abcdef"
 
@@ -35,7 +35,7 @@ def certificate(tmp_path: Path) -> tuple[Path, Path]:
 def test_without_the_token_nothing_is_told_but_whether_the_sidecar_is_well(
     token_file: Path,
 ) -> None:
-    with serving(Protection(Token(token_file))) as (exporter, port):
+    with serving(Protection(BearerToken(token_file))) as (exporter, port):
         exporter.tell(picture())
         for shown in ({}, {"Authorization": f"Bearer {SECRET}x"}, {"Authorization": SECRET}):
             refused = ask(port, "/metrics", **shown)
@@ -52,7 +52,7 @@ def test_without_the_token_nothing_is_told_but_whether_the_sidecar_is_well(
 def test_a_token_that_is_exchanged_is_read_again(
     token_file: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    token = Token(token_file)
+    token = BearerToken(token_file)
     exchange(token_file, "fedcba9876543210")
     assert token.admits("Bearer fedcba9876543210")
     assert not token.admits(f"Bearer {SECRET}")
@@ -86,11 +86,11 @@ def test_a_file_that_holds_no_token_is_one_clear_line(
     path = tmp_path / "token"
     path.write_text(content)
     with pytest.raises(BadInput, match=says) as error:
-        Token(path)
+        BearerToken(path)
     assert str(path) in str(error.value)
     assert "0123" not in str(error.value)
     with pytest.raises(BadInput, match="No such file"):
-        Token(tmp_path / "none")
+        BearerToken(tmp_path / "none")
 
 
 def test_over_tls_the_certificate_is_checked_and_plain_text_is_not_understood(

@@ -7,7 +7,7 @@ from tests.unit.components.gpu.large_node import node_of
 
 from holdfast_sidecar.export.catalogue import CATALOGUE
 from holdfast_sidecar.export.exposition import draw, expose
-from holdfast_sidecar.export.state import Picture
+from holdfast_sidecar.export.state import TickState
 
 NODE_BUDGET = 1600
 """Series of a node with 8 GPUs, 8 ranks and 8 RDMA ports that tells everything there is. An
@@ -24,7 +24,7 @@ come on top."""
 OF_THE_JOB = {entry.name for entry in CATALOGUE if entry.leader_only}
 
 
-def series(shown: Picture) -> int:
+def series(shown: TickState) -> int:
     text = expose(draw(shown, "job"))[0].decode()
     return sum(len(family.samples) for family in read_text(text))
 

@@ -19,8 +19,8 @@ from tests.unit.export.picture import picture
 from holdfast_sidecar.config.settings import BadInput
 from holdfast_sidecar.export import http_server
 from holdfast_sidecar.export.access import Certificate, Protection
-from holdfast_sidecar.export.http_server import Answer, Request, Server, accepts_gzip
-from holdfast_sidecar.export.state import Picture
+from holdfast_sidecar.export.http_server import HttpRequest, Response, Server, accepts_gzip
+from holdfast_sidecar.export.state import TickState
 
 
 def test_it_says_what_there_is_to_ask_for() -> None:
@@ -107,10 +107,10 @@ def test_callers_who_do_not_say_what_they_want_keep_nobody_out(
 def test_more_callers_than_there_may_be_are_sent_away_and_room_is_made_again() -> None:
     arrived, go_on = threading.Semaphore(0), threading.Event()
 
-    def slow(request: Request) -> Answer:
+    def slow(request: HttpRequest) -> Response:
         arrived.release()
         go_on.wait(5)
-        return Answer(b"at last")
+        return Response(b"at last")
 
     server = Server("127.0.0.1:0")
     server.start(slow)
@@ -193,7 +193,7 @@ def test_health_is_about_the_sidecar() -> None:
         assert ask(port, "/healthz").status == 503
 
 
-def seen_ago(age_s: float) -> Picture:
+def seen_ago(age_s: float) -> TickState:
     """A picture that is so old."""
     shown = picture()
     at_s = time.monotonic() - age_s
@@ -201,11 +201,11 @@ def seen_ago(age_s: float) -> Picture:
 
 
 def test_a_scraper_is_known_by_what_only_scrapers_say() -> None:
-    asked: list[Request] = []
+    asked: list[HttpRequest] = []
 
-    def answer(request: Request) -> Answer:
+    def answer(request: HttpRequest) -> Response:
         asked.append(request)
-        return Answer(b"")
+        return Response(b"")
 
     server = Server("127.0.0.1:0")
     server.start(answer)

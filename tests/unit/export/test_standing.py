@@ -10,7 +10,7 @@ from holdfast_sidecar.cli import nodes as words
 from holdfast_sidecar.cli.nodes import node_lines
 from holdfast_sidecar.cli.status import page
 from holdfast_sidecar.config.settings import PolicySettings
-from holdfast_sidecar.export.status import Standing, has_ended, is_settled, judge
+from holdfast_sidecar.export.status import JobStatus, has_ended, is_settled, judge
 from holdfast_sidecar.incidents.explain import tell
 from holdfast_sidecar.policy.start import story
 from holdfast_sidecar.records.checkpoint import SnapshotOrder, SnapshotReport
@@ -19,7 +19,7 @@ from holdfast_sidecar.records.findings import Finding, Kind, Remedy
 from holdfast_sidecar.records.formatting import span
 from holdfast_sidecar.records.plan import Incident, Member, Plan
 from holdfast_sidecar.records.reports import AgentReport, NodeReport, RankReport
-from holdfast_sidecar.records.steps import Change
+from holdfast_sidecar.records.steps import PaceChange
 from holdfast_sidecar.store.protocol import Lease, Section, View
 
 RANK = RankReport(0, 0, 1, 5, "forward", 0.0, 0.1, 0.1)
@@ -317,7 +317,7 @@ def test_why_a_slow_node_is_not_replaced_is_told_below_it() -> None:
 
 
 def test_that_all_ranks_became_slower_is_told_and_no_trouble() -> None:
-    change = Change(200, 1.8, 0.052, 0.094, "forward")
+    change = PaceChange(200, 1.8, 0.052, 0.094, "forward")
     slow = dataclasses.replace(slow_job.QUIET, attempt=0, change=change)
     report = NodeReport("a", "i", 0, 0, 0, 0, True, ranks=[RANK], slow=slow)
     standing = judge("j", *(view(beat, plan(), a={"report": report}) for beat in (1, 2)))
@@ -420,7 +420,7 @@ def test_whether_a_launcher_that_may_wait_for_the_next_run_lives_takes_two_readi
     assert is_settled(*between_runs(1, 2))
 
 
-def replaced(waiting: str) -> Standing:
+def replaced(waiting: str) -> JobStatus:
     waits = {"report": NodeReport("a", "i", 0, 0, 0, 0, True, waiting=waiting)}
     ended = plan("ended", cause="node_lost")
     return judge("j", view(1, ended, a=waits), view(2, ended, a=waits))

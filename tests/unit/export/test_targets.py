@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.unit.export.picture import picture
 
-from holdfast_sidecar.export.http_server import Request
+from holdfast_sidecar.export.http_server import HttpRequest
 from holdfast_sidecar.export.routes import (
     KEEP_EVERY_S,
     LISTED_S,
@@ -22,7 +22,7 @@ from holdfast_sidecar.export.routes import (
 from holdfast_sidecar.records.reports import NodeReport
 from holdfast_sidecar.store.orders import Orders
 
-ASKED = Request("/sd")
+ASKED = HttpRequest("/sd")
 
 
 def report(node: str, beat: int, address: str = "", incarnation: str = "x") -> NodeReport:

@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.contract import page
 from holdfast.contract.page import Flag, Word
-from holdfast.patches.group import Telling, uses_gloo_alone
+from holdfast.patches.group import GroupReport, uses_gloo_alone
 from holdfast.recording.group_slots import GroupSlots
 from holdfast.recording.recorder import Recorder
 
@@ -34,7 +34,7 @@ def flags_of(**world: Any) -> int:
     c10d = SimpleNamespace(_world=SimpleNamespace(**world))
     torch = SimpleNamespace(distributed=SimpleNamespace(distributed_c10d=c10d))
     recorder = Recorder(memory, attempt=0)
-    Telling(torch, recorder, GroupSlots(recorder)).backends()
+    GroupReport(torch, recorder, GroupSlots(recorder)).backends()
     return page.parse_words(bytes(memory))[Word.FLAGS]
 
 

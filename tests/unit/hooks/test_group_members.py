@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from holdfast.contract import environment, page
-from holdfast.patches.group import Telling
+from holdfast.patches.group import GroupReport
 from holdfast.rank import process
 from holdfast.recording.group_slots import GroupSlots
 from holdfast.recording.recorder import Recorder
@@ -31,7 +31,7 @@ class Scene:
         self.world = SimpleNamespace(default_pg=None, pg_names={}, pg_group_ranks={})
         c10d = SimpleNamespace(_world=self.world)
         torch = SimpleNamespace(distributed=SimpleNamespace(distributed_c10d=c10d))
-        self.telling = Telling(torch, recorder, GroupSlots(recorder))
+        self.telling = GroupReport(torch, recorder, GroupSlots(recorder))
         self.path = (folder / page.page_name(0, 0)).with_suffix(page.GROUPS_SUFFIX)
 
     def told(self) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from holdfast.contract import environment, page
-from holdfast.patches.layout import Layout
+from holdfast.patches.layout import LayoutReport
 from holdfast.rank import process
 from holdfast.recording.recorder import Recorder
 
@@ -38,7 +38,7 @@ class Scene:
         self.path = path
         recorder = Recorder(bytearray(page.PAGE_SIZE), attempt=0)
         process.hold(recorder)
-        self.layout = Layout(recorder, path)
+        self.layout = LayoutReport(recorder, path)
 
     def told(self) -> dict[str, Any]:
         told: dict[str, Any] = json.loads(self.path.read_text())

@@ -16,7 +16,7 @@ from holdfast.contract.owned import owned_file
 from holdfast.contract.page import checkpoint_name
 from holdfast.contract.permit import (
     Child,
-    Entry,
+    DirectoryEntry,
     Handle,
     Licence,
     NotOurChild,
@@ -112,7 +112,7 @@ def test_a_permit_for_one_kind_is_none_for_another(
     for remove in (unlink, rmdir, rmtree):
         for wrong in (
             as_child,
-            Permit(Licence.OWN_CHILD, Entry(str(file)), "x"),
+            Permit(Licence.OWN_CHILD, DirectoryEntry(str(file)), "x"),
             Permit(Licence.MARK, Stored(str(tmp_path)), "x"),
         ):
             with pytest.raises(NotPermitted):

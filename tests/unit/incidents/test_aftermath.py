@@ -8,13 +8,18 @@ from typing import Any
 import pytest
 
 from holdfast_sidecar.components.gpu.readings import GpuReading
-from holdfast_sidecar.components.host.readings import HostReading, Tally
+from holdfast_sidecar.components.host.readings import CounterHistory, HostReading
 from holdfast_sidecar.components.machine import MachineReading
 from holdfast_sidecar.components.network.readings import NetworkReading
-from holdfast_sidecar.config.paths import Places
+from holdfast_sidecar.config.paths import Paths
 from holdfast_sidecar.config.redaction import REDACTED, Redaction
 from holdfast_sidecar.config.settings import EvidenceSettings, RedisSettings, Settings
-from holdfast_sidecar.incidents.aftermath import BEFORE_S, Scene, keep_aftermath, with_exits
+from holdfast_sidecar.incidents.aftermath import (
+    BEFORE_S,
+    IncidentContext,
+    keep_aftermath,
+    with_exits,
+)
 from holdfast_sidecar.incidents.rank_facts import Output, RankFacts
 from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.records.plan import Plan
@@ -41,7 +46,7 @@ def dead(rank: int, exit_code: int) -> RankReport:
 
 
 @pytest.fixture
-def scene(tmp_path: Path) -> Scene:
+def scene(tmp_path: Path) -> IncidentContext:
     """Rank 1 died of a CUDA error that its log tells of; rank 0 lost its peer."""
     logs = []
     for rank in (0, 1):
@@ -52,13 +57,13 @@ def scene(tmp_path: Path) -> Scene:
             file.write(f"step 1; password={SECRET}\n")
             file.write("CUDA error: misaligned address\n" * rank)
     facts = {rank: RankFacts(outputs={"stderr": Output(*logs[rank])}) for rank in (0, 1)}
-    places = Places(shm=tmp_path / "shm", state=tmp_path / "state")
+    places = Paths(shm=tmp_path / "shm", state=tmp_path / "state")
     dumps = places.evidence(3)
     dumps.mkdir(parents=True)
     (dumps / "fatal-local-0.txt").write_text("")
     (dumps / "fatal-local-1.txt").write_text("Fatal Python error: Aborted\n\nThread 0x1:\n")
     places.sidecar_log.write_text(f"redis://:{SECRET}@h\n")
-    return Scene(
+    return IncidentContext(
         plan=CRASHED,
         node="a",
         places=places,
@@ -84,11 +89,13 @@ def kernel(since_s: float) -> list[str]:
     return [f"since {since_s:g}", f"token={SECRET}"]
 
 
-def read(scene: Scene, name: str) -> Any:
+def read(scene: IncidentContext, name: str) -> Any:
     return json.loads((scene.directory / name).read_text())
 
 
-def test_the_decision_the_machine_the_logs_and_the_versions_are_kept(scene: Scene) -> None:
+def test_the_decision_the_machine_the_logs_and_the_versions_are_kept(
+    scene: IncidentContext,
+) -> None:
     assert keep_aftermath(scene, kernel, 20.0, 1000.0)
     assert not keep_aftermath(scene, kernel, 20.0, 1000.0)
     decision = read(scene, "decision.json")
@@ -104,17 +111,17 @@ def test_the_decision_the_machine_the_logs_and_the_versions_are_kept(scene: Scen
     assert not (scene.directory / "fatal-local-0.txt").exists()
 
 
-def test_of_the_machine_what_is_so_is_kept_and_not_the_hour_before(scene: Scene) -> None:
+def test_of_the_machine_what_is_so_is_kept_and_not_the_hour_before(scene: IncidentContext) -> None:
     assert MACHINE.host is not None
-    earlier = tuple(Tally(at_s, available={"state": 1}) for at_s in range(240))
-    host = dataclasses.replace(MACHINE.host, now=Tally(240.0, periods=7), earlier=earlier)
+    earlier = tuple(CounterHistory(at_s, available={"state": 1}) for at_s in range(240))
+    host = dataclasses.replace(MACHINE.host, now=CounterHistory(240.0, periods=7), earlier=earlier)
     machine = dataclasses.replace(MACHINE, host=host)
     keep_aftermath(dataclasses.replace(scene, machine=machine), kernel, 20.0, 1000.0)
     told = read(scene, "machine.json")["readings"]["host"]
     assert (told["now"]["periods"], told["earlier"]) == (7, [])
 
 
-def test_no_secret_gets_into_any_file(scene: Scene) -> None:
+def test_no_secret_gets_into_any_file(scene: IncidentContext) -> None:
     keep_aftermath(scene, kernel, 20.0, 1000.0)
     files = {path.name: path.read_text() for path in scene.directory.iterdir()}
     assert not [name for name, text in files.items() if SECRET in text]
@@ -126,7 +133,7 @@ def test_no_secret_gets_into_any_file(scene: Scene) -> None:
     }
 
 
-def test_of_all_nodes_ranks_the_one_that_failed_first_is_named(scene: Scene) -> None:
+def test_of_all_nodes_ranks_the_one_that_failed_first_is_named(scene: IncidentContext) -> None:
     keep_aftermath(scene, kernel, 20.0, 1000.0)
     told = read(scene, "first-error.json")
     assert [one["rank"] for one in told["order"]] == [1, 0, 2]
@@ -137,7 +144,7 @@ def test_of_all_nodes_ranks_the_one_that_failed_first_is_named(scene: Scene) -> 
     assert told["confidence"] == 0.9
 
 
-def test_a_rank_that_left_while_others_went_on_was_the_first(scene: Scene) -> None:
+def test_a_rank_that_left_while_others_went_on_was_the_first(scene: IncidentContext) -> None:
     exits = (ended(0, 1, 10.0, "RuntimeError: gloo"), ended(1, 0, 10.2))
     left = dataclasses.replace(scene, facts={}, local_ranks={}, records={"agents": {}})
     keep_aftermath(with_exits(left, {"a": agent(*exits)}), kernel, 20.0, 1000.0)
@@ -147,7 +154,7 @@ def test_a_rank_that_left_while_others_went_on_was_the_first(scene: Scene) -> No
 
 
 def test_exits_that_were_told_later_are_taken_in_and_others_come_from_the_sidecars(
-    scene: Scene,
+    scene: IncidentContext,
 ) -> None:
     early = dataclasses.replace(
         scene,
@@ -174,14 +181,14 @@ def test_exits_that_were_told_later_are_taken_in_and_others_come_from_the_sideca
 
 
 def test_after_a_hang_who_was_killed_by_us_or_raised_for_it_did_not_fail_first(
-    scene: Scene,
+    scene: IncidentContext,
 ) -> None:
     hung = dataclasses.replace(scene, plan=dataclasses.replace(CRASHED, cause="hang"))
     keep_aftermath(hung, kernel, 20.0, 1000.0)
     assert [one["rank"] for one in read(hung, "first-error.json")["order"]] == [1]
 
 
-def test_a_log_that_may_not_be_read_says_why(scene: Scene) -> None:
+def test_a_log_that_may_not_be_read_says_why(scene: IncidentContext) -> None:
     def refused(since_s: float) -> list[str]:
         raise PermissionError(1, "Operation not permitted")
 
@@ -189,7 +196,7 @@ def test_a_log_that_may_not_be_read_says_why(scene: Scene) -> None:
     assert "Operation not permitted" in (scene.directory / "kernel.log").read_text()
 
 
-def test_ranks_that_share_a_file_share_its_copy(scene: Scene) -> None:
+def test_ranks_that_share_a_file_share_its_copy(scene: IncidentContext) -> None:
     one = scene.facts[1].outputs["stderr"]
     facts = {rank: RankFacts(outputs={"stdout": one, "stderr": one}) for rank in (0, 1)}
     keep_aftermath(dataclasses.replace(scene, facts=facts), kernel, 20.0, 1000.0)
@@ -201,7 +208,7 @@ def test_ranks_that_share_a_file_share_its_copy(scene: Scene) -> None:
     assert [path.name for path in alone.directory.glob("*output*")] == ["rank-1-output.log"]
 
 
-def test_what_exceeds_the_share_is_cut_and_named(scene: Scene) -> None:
+def test_what_exceeds_the_share_is_cut_and_named(scene: IncidentContext) -> None:
     with (scene.places.state.parent / "rank-1.log").open("a") as log:
         log.writelines(f"line {number}\n" for number in range(100_000))
     small = EvidenceSettings(most_bytes=100_000, log_tail_bytes=10**6)

@@ -14,7 +14,7 @@ from holdfast_sidecar.components.gpu.readings import GpuReading
 from holdfast_sidecar.components.host.readings import HostReading
 from holdfast_sidecar.components.machine import MachineReading
 from holdfast_sidecar.components.network.readings import NetworkReading
-from holdfast_sidecar.config.paths import Places
+from holdfast_sidecar.config.paths import Paths
 from holdfast_sidecar.config.settings import Settings
 from holdfast_sidecar.incidents.aftermath import archive_of
 from holdfast_sidecar.incidents.bundle import BundleKeeping
@@ -41,7 +41,7 @@ def orders(plan: Plan, incident: Incident = CRASH) -> Orders:
 
 @pytest.fixture
 def keeping(tmp_path: Path) -> BundleKeeping:
-    places = Places(tmp_path / "shm", tmp_path / "state")
+    places = Paths(tmp_path / "shm", tmp_path / "state")
     runner = ActionRunner()
     evidence = EvidenceKeeping(places, runner)
     return BundleKeeping("a", places, Settings(), evidence, runner, lambda since_s: ["a line"])

@@ -2,14 +2,14 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
-from holdfast_sidecar.config.paths import Places
-from holdfast_sidecar.incidents.storage import Chronicle, newest_job, read_incidents
+from holdfast_sidecar.config.paths import Paths
+from holdfast_sidecar.incidents.storage import IncidentStore, newest_job, read_incidents
 from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.records.plan import Incident
 
 
-def chronicle(root: Path, job: str = "j", node: str = "a") -> Chronicle:
-    return Chronicle(Places(shm=root / "shm", state=root / job / node))
+def chronicle(root: Path, job: str = "j", node: str = "a") -> IncidentStore:
+    return IncidentStore(Paths(shm=root / "shm", state=root / job / node))
 
 
 def incident(identifier: str, detected: float, recovered: float = 0.0) -> Incident:

@@ -16,7 +16,7 @@ from tests.unit.ranks.scene import record
 from holdfast.contract import page
 from holdfast.contract.page import PAGE_SIZE, STACKS_SIGNAL
 from holdfast_sidecar.config.redaction import REDACTED, Redaction, secrets_among
-from holdfast_sidecar.incidents.collect import Request, clean_page, keep_evidence
+from holdfast_sidecar.incidents.collect import EvidenceRequest, clean_page, keep_evidence
 from holdfast_sidecar.incidents.rank_facts import RankFacts, is_kept
 from holdfast_sidecar.ranks.page import Pages, RankPage
 from holdfast_sidecar.ranks.stacks import can_answer
@@ -59,7 +59,7 @@ def test_a_process_that_is_gone_is_not_asked() -> None:
 
 def test_what_a_dead_rank_left_is_kept(tmp_path: Path, pages: Pages) -> None:
     destination = tmp_path / "incidents" / "i1"
-    request = Request("i1", tuple(pages.held()), tmp_path / "stacks", destination)
+    request = EvidenceRequest("i1", tuple(pages.held()), tmp_path / "stacks", destination)
     assert not is_kept(destination)
     assert keep_evidence(request)
     assert is_kept(destination)
@@ -75,7 +75,7 @@ def test_a_loss_that_is_no_number_leaves_the_evidence_readable(tmp_path: Path) -
         publish(path, index, dataclasses.replace(record(step=index, forward=5), loss=loss))
     pages = Pages(tmp_path)
     pages.refresh()
-    keep_evidence(Request("i1", tuple(pages.held()), tmp_path / "stacks", tmp_path / "i1"))
+    keep_evidence(EvidenceRequest("i1", tuple(pages.held()), tmp_path / "stacks", tmp_path / "i1"))
     pages.close()
     text = (tmp_path / "i1" / "rank-0.json").read_text()
     facts = json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
@@ -83,7 +83,7 @@ def test_a_loss_that_is_no_number_leaves_the_evidence_readable(tmp_path: Path) -
 
 
 def test_evidence_is_kept_once(tmp_path: Path, pages: Pages) -> None:
-    request = Request("i1", tuple(pages.held()), tmp_path / "stacks", tmp_path / "i1")
+    request = EvidenceRequest("i1", tuple(pages.held()), tmp_path / "stacks", tmp_path / "i1")
     assert keep_evidence(request)
     assert not keep_evidence(request)
 
@@ -102,7 +102,7 @@ def test_secrets_of_command_environment_and_last_words_are_not_written_down(
     pages = Pages(tmp_path)
     pages.refresh()
     keep_evidence(
-        Request(
+        EvidenceRequest(
             "i1",
             tuple(pages.held()),
             tmp_path / "stacks",
@@ -150,7 +150,7 @@ def test_what_the_flight_recorder_says_is_kept_and_who_does_not_answer_is_left_o
         return b'{"entries": ["hush-hush"]}'
 
     redaction = Redaction(frozenset({"hush-hush"}))
-    asked = Request(
+    asked = EvidenceRequest(
         "i1",
         tuple(pages.held()),
         tmp_path / "stacks",
@@ -178,7 +178,9 @@ def test_of_a_living_process_the_kernel_is_asked_where_it_waits(tmp_path: Path) 
     write_page(tmp_path)
     pages = Pages(tmp_path)
     pages.refresh()
-    keep_evidence(Request("i1", tuple(pages.held()), tmp_path / "x", tmp_path / "i1", spies=False))
+    keep_evidence(
+        EvidenceRequest("i1", tuple(pages.held()), tmp_path / "x", tmp_path / "i1", spies=False)
+    )
     pages.close()
     told = json.loads((tmp_path / "i1" / "rank-0.json").read_text())["process"]
     assert told["status"].startswith("Name:")
@@ -203,7 +205,7 @@ def test_a_rank_stands_where_its_stopped_loader_worker_stands(
     try:
         culprits = frozenset({0})
         keep_evidence(
-            Request("i1", tuple(pages.held()), tmp_path, tmp_path / "i1", culprits=culprits)
+            EvidenceRequest("i1", tuple(pages.held()), tmp_path, tmp_path / "i1", culprits=culprits)
         )
     finally:
         child.kill()

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from holdfast_sidecar.config.paths import Places
+from holdfast_sidecar.config.paths import Paths
 from holdfast_sidecar.config.settings import EvidenceSettings
-from holdfast_sidecar.incidents.collect import PAUSES_S, EvidenceKeeping, Request
-from holdfast_sidecar.incidents.rank_facts import Kept, write_kept
+from holdfast_sidecar.incidents.collect import PAUSES_S, EvidenceKeeping, EvidenceRequest
+from holdfast_sidecar.incidents.rank_facts import EvidenceRecord, write_kept
 from holdfast_sidecar.ranks.ending import ActionRunner
 from holdfast_sidecar.records.plan import Plan
 
@@ -18,18 +18,21 @@ HANG = Plan(0, 1, "evidence", incident="i1", cause="hang", culprit_ranks=[1])
 NEXT = Plan(1, 1, "evidence", incident="i2", cause="hang", culprit_ranks=[0])
 
 
-def write(request: Request) -> None:
+def write(request: EvidenceRequest) -> None:
     request.destination.mkdir(parents=True)
-    write_kept(request.destination, Kept(request.incident, [0], [], places={"0": "in work (x:1)"}))
+    write_kept(
+        request.destination,
+        EvidenceRecord(request.incident, [0], [], places={"0": "in work (x:1)"}),
+    )
 
 
 @pytest.fixture
 def keeping(tmp_path: Path) -> EvidenceKeeping:
-    return EvidenceKeeping(Places(tmp_path / "shm", tmp_path / "state"), ActionRunner())
+    return EvidenceKeeping(Paths(tmp_path / "shm", tmp_path / "state"), ActionRunner())
 
 
 def test_what_is_on_disk_is_told_with_where_ranks_stood(keeping: EvidenceKeeping) -> None:
-    def keep(request: Request, answer_s: float) -> bool:
+    def keep(request: EvidenceRequest, answer_s: float) -> bool:
         write(request)
         return True
 
@@ -43,7 +46,7 @@ def test_what_is_on_disk_is_told_with_where_ranks_stood(keeping: EvidenceKeeping
 
 
 def test_what_an_earlier_sidecar_kept_counts(keeping: EvidenceKeeping) -> None:
-    write(Request("i1", (), Path("/nowhere"), keeping.places.incident("i1")))
+    write(EvidenceRequest("i1", (), Path("/nowhere"), keeping.places.incident("i1")))
     keeping.keep(HANG, [], 0.0)
     assert keeping.kept.incident == "i1"
 
@@ -53,7 +56,7 @@ def test_a_file_system_that_hangs_holds_nobody_but_its_own_incident(
 ) -> None:
     release, begun = threading.Event(), []
 
-    def keep(request: Request, answer_s: float) -> bool:
+    def keep(request: EvidenceRequest, answer_s: float) -> bool:
         begun.append(request.incident)
         release.wait(60)
         write(request)
@@ -76,7 +79,7 @@ def test_a_file_system_that_hangs_holds_nobody_but_its_own_incident(
 def test_what_fails_is_counted_and_tried_again(keeping: EvidenceKeeping) -> None:
     attempts = []
 
-    def keep(request: Request, answer_s: float) -> bool:
+    def keep(request: EvidenceRequest, answer_s: float) -> bool:
         attempts.append(request.incident)
         if len(attempts) == 1:
             raise OSError(28, "No space left on device")
@@ -97,7 +100,7 @@ def test_ranks_that_are_being_ended_are_asked_only_for_what_comes_at_once(
     keeping.settings = EvidenceSettings(native_s=3.0)
     asked: list[tuple[float, bool, float]] = []
 
-    def keep(request: Request, answer_s: float) -> bool:
+    def keep(request: EvidenceRequest, answer_s: float) -> bool:
         asked.append((answer_s, request.spies, request.native_s))
         return False
 
@@ -114,7 +117,7 @@ def test_ranks_are_asked_a_few_times_only_where_writing_fails_for_good(
 ) -> None:
     attempts: list[float] = []
 
-    def keep(request: Request, answer_s: float) -> bool:
+    def keep(request: EvidenceRequest, answer_s: float) -> bool:
         attempts.append(tick / 10)
         raise OSError(5, "Input/output error")
 
@@ -133,7 +136,7 @@ def test_it_is_over_at_once_where_the_disk_takes_nothing_and_after_a_while_elsew
 ) -> None:
     numbers = [5, 28]
 
-    def keep(request: Request, answer_s: float) -> bool:
+    def keep(request: EvidenceRequest, answer_s: float) -> bool:
         raise OSError(numbers.pop(0), "no")
 
     keeping.keep_now = keep

@@ -6,10 +6,10 @@ from click.testing import CliRunner
 
 from holdfast_sidecar.cli.find_job import FoundJob
 from holdfast_sidecar.cli.main import cli
-from holdfast_sidecar.config.paths import Places
+from holdfast_sidecar.config.paths import Paths
 from holdfast_sidecar.export.job_record import JobRecord
 from holdfast_sidecar.incidents.explain import tell
-from holdfast_sidecar.incidents.storage import Chronicle
+from holdfast_sidecar.incidents.storage import IncidentStore
 from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.records.plan import Incident
 from holdfast_sidecar.startup import SidecarRecord, write_record
@@ -32,7 +32,7 @@ def leave(home: Path, job: str, *identifiers: str) -> None:
         name: encode(Incident(name, 0, "crash", detected_unix_s=float(when)))
         for when, name in enumerate(identifiers, 1)
     }
-    Chronicle(Places(shm=home, state=home / job / "a")).keep(kept)
+    IncidentStore(Paths(shm=home, state=home / job / "a")).keep(kept)
 
 
 def test_the_incidents_of_several_jobs_are_listed_together(home: Path) -> None:
@@ -63,7 +63,7 @@ AWAY = ["--redis", "redis://127.0.0.1:1", "--job", "jl"]
 
 def remember(home: Path, **given: object) -> None:
     """What a node's sidecar knew last of a job whose Redis was given with --redis."""
-    path = Places(shm=home, state=home / "jl" / "a").job_record
+    path = Paths(shm=home, state=home / "jl" / "a").job_record
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(encode(JobRecord(**{**vars(JobRecord("running", 2, 60, 0, "", "")), **given})))
 
@@ -137,7 +137,7 @@ def test_status_tells_what_was_known_last_while_redis_does_not_answer(
 def let_a_sidecar_live(home: Path, redis_url: str) -> None:
     """A node's sidecar runs, and its launcher left word of the server."""
     record = SidecarRecord("jl", "a", 0, "127.0.0.1:9750")
-    write_record(Places(shm=home, state=home / "jl" / "a").sidecar_record, record)
+    write_record(Paths(shm=home, state=home / "jl" / "a").sidecar_record, record)
     (home / "jl" / "server.json").write_text(json.dumps({"url": redis_url}))
 
 

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from holdfast_sidecar.incidents.advice import advise
-from holdfast_sidecar.incidents.explain import Story, sum_up, tell
+from holdfast_sidecar.incidents.explain import IncidentStory, sum_up, tell
 from holdfast_sidecar.policy.hardware import STILL_RAN
 from holdfast_sidecar.records.plan import Incident
 
 XID_79 = "xid 79 on 0000:17:00.0, GPU GPU-1, rank 3: its node needs a reboot"
 
 
-def story(cause: str = "gpu", **given: Any) -> Story:
+def story(cause: str = "gpu", **given: Any) -> IncidentStory:
     facts: dict[str, Any] = {
         "culprit_node": "b",
         "culprit_ranks": [3],

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from holdfast_sidecar.incidents.first_error import ERRORS_KEPT, Source, find_errors, read_time
+from holdfast_sidecar.incidents.first_error import ERRORS_KEPT, LogSource, find_errors, read_time
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC).timestamp()
 
@@ -19,7 +19,7 @@ terminate called after throwing an instance of 'c10::Error'
 
 
 def test_the_lines_that_say_that_something_broke_are_found_in_order() -> None:
-    found = find_errors(LOG, Source(rank=3), NOW)
+    found = find_errors(LOG, LogSource(rank=3), NOW)
     assert [(one.rank, one.text.split()[0], one.is_grave) for one in found] == [
         (3, "2026-01-01T10:00:00.250Z", False),
         (3, "ValueError:", False),
@@ -38,7 +38,7 @@ def test_the_lines_that_say_that_something_broke_are_found_in_order() -> None:
     ],
 )
 def test_everyday_lines_are_no_errors(line: str) -> None:
-    assert find_errors(line, Source(rank=0), NOW) == []
+    assert find_errors(line, LogSource(rank=0), NOW) == []
 
 
 def test_in_a_file_of_several_ranks_prefixes_tell_whose_a_line_is() -> None:
@@ -48,7 +48,7 @@ def test_in_a_file_of_several_ranks_prefixes_tell_whose_a_line_is() -> None:
         "[default0]:[rank2]: RuntimeError: x\n"
         "Fatal Python error: Segmentation fault\n"
     )
-    found = find_errors(text, Source(ranks={0: 4, 1: 5}), NOW)
+    found = find_errors(text, LogSource(ranks={0: 4, 1: 5}), NOW)
     assert [(one.rank, one.is_grave) for one in found] == [
         (3, False),
         (5, True),
@@ -59,7 +59,7 @@ def test_in_a_file_of_several_ranks_prefixes_tell_whose_a_line_is() -> None:
 
 def test_of_each_rank_only_the_first_errors_are_kept() -> None:
     text = "".join(f"[rank0]: ValueError: {n}\n" for n in range(20)) + "[rank1]: OSError: x\n"
-    found = find_errors(text, Source(), NOW)
+    found = find_errors(text, LogSource(), NOW)
     assert [one.rank for one in found] == [0] * ERRORS_KEPT + [1]
     assert found[0].text == "ValueError: 0"
 

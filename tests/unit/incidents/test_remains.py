@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast_sidecar.config.paths import Places
+from holdfast_sidecar.config.paths import Paths
 from holdfast_sidecar.config.settings import EvidenceSettings
 from holdfast_sidecar.incidents.storage import DAY_S, Remains, remove_old_remains, superfluous
 
@@ -42,7 +42,7 @@ def test_what_was_only_seen_goes_first_for_its_size(tmp_path: Path) -> None:
 
 
 def test_an_archive_goes_with_its_incident(tmp_path: Path) -> None:
-    places = Places(shm=tmp_path / "shm", state=tmp_path / "state")
+    places = Paths(shm=tmp_path / "shm", state=tmp_path / "state")
     for name in ("old", "new"):
         places.incident(name).mkdir(parents=True)
         (places.incident(name) / "kept.json").write_text("{}")

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.torch
 
 from holdfast_sidecar.launcher.agent import HoldfastAgent  # noqa: E402
 from holdfast_sidecar.launcher.join import announce  # noqa: E402
-from holdfast_sidecar.launcher.plan_state import ExitBarrier, Standing  # noqa: E402
+from holdfast_sidecar.launcher.plan_state import AttemptState, ExitBarrier  # noqa: E402
 from holdfast_sidecar.launcher.rank_state import (  # noqa: E402
     Course,
     RankEnd,
@@ -124,7 +124,7 @@ def test_who_has_no_rank_left_does_not_wait_for_ever_for_a_leader(
     agent._rendezvous_handler = SimpleNamespace(leave_if_unled=leave)
     for name in ("_look", "_mind_preemption", "_tell_news"):
         monkeypatch.setattr(agent, name, lambda: None)
-    monkeypatch.setattr(agent, "_standing", lambda: Standing.WAIT)
+    monkeypatch.setattr(agent, "_standing", lambda: AttemptState.WAIT)
     monkeypatch.setattr(agent, "_sleep_until_news", lambda: next(looks))
     with pytest.raises(Unled if ends else StopIteration):
         agent._oversee()

@@ -14,16 +14,16 @@ from unittest.mock import Mock
 import pytest
 
 from holdfast_sidecar.checkpoint.replication import server as server_module
-from holdfast_sidecar.checkpoint.replication.fetch import Tally
+from holdfast_sidecar.checkpoint.replication.fetch import TransferCounts
 from holdfast_sidecar.checkpoint.replication.server import Hosting, PeerServer
 from holdfast_sidecar.checkpoint.snapshot.files import Checking, SlotFile
 from holdfast_sidecar.components.gpu.nvml.process import Alarm
 from holdfast_sidecar.components.network.round_trip import Exchange
-from holdfast_sidecar.config.paths import Places
+from holdfast_sidecar.config.paths import Paths
 from holdfast_sidecar.config.settings import BadInput
 from holdfast_sidecar.controller import fence as fence_module
 from holdfast_sidecar.controller.fence import Fence, FenceFile, read_fence
-from holdfast_sidecar.export.http_server import Answer, Server
+from holdfast_sidecar.export.http_server import Response, Server
 from holdfast_sidecar.incidents.collect import EvidenceKeeping
 from holdfast_sidecar.launcher import attempt_store
 from holdfast_sidecar.launcher.plan_watch import PlanWatch, Reporter
@@ -95,7 +95,7 @@ def test_a_probe_is_absent_until_it_can_be_asked() -> None:
 
 
 def test_evidence_is_kept_once_a_thread_can_be_started(tmp_path: Path) -> None:
-    keeping = EvidenceKeeping(Places(tmp_path / "shm", tmp_path / "state"), ActionRunner())
+    keeping = EvidenceKeeping(Paths(tmp_path / "shm", tmp_path / "state"), ActionRunner())
     plan = Plan(0, 1, "evidence", incident="i1", cause="hang", culprit_ranks=[1])
     with no_thread_left():
         keeping.keep(plan, [], 0.0)
@@ -133,7 +133,7 @@ def test_a_caller_that_can_not_be_served_calls_again(monkeypatch: pytest.MonkeyP
 
 
 def test_copies_on_other_nodes_begin_once_a_thread_can_be_started(tmp_path: Path) -> None:
-    hosting = Hosting(tmp_path, "127.0.0.1:0", Tally())
+    hosting = Hosting(tmp_path, "127.0.0.1:0", TransferCounts())
     try:
         with no_thread_left():
             hosting.open()
@@ -198,7 +198,7 @@ def test_a_launcher_that_can_not_follow_the_job_is_refused_in_one_line() -> None
     reporter = Reporter(store, report, heartbeat_s=1.0)
     watch, serving = PlanWatch(store, look_every_s=1.0), Server("127.0.0.1:0")
     with no_thread_left():
-        for start in (reporter.start, watch.start, lambda: serving.start(lambda _: Answer(b""))):
+        for start in (reporter.start, watch.start, lambda: serving.start(lambda _: Response(b""))):
             with pytest.raises(BadInput, match=r"^no thread can be started .*: raise pids"):
                 start()
     reporter.close(0.1)
@@ -225,7 +225,7 @@ def test_a_sidecar_watches_without_its_keeper(
         def _launch(self) -> subprocess.Popen[bytes]:
             return subprocess.Popen([sys.executable, "-S", "-c", "import time; time.sleep(60)"])
 
-    beside = Sleeper([], Places(tmp_path, tmp_path))
+    beside = Sleeper([], Paths(tmp_path, tmp_path))
     with no_thread_left():
         beside.start()
     assert "is not started again should it end" in caplog.text

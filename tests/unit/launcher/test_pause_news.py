@@ -6,14 +6,14 @@ import dataclasses
 import time
 
 from holdfast_sidecar.launcher.console import PauseNews
-from holdfast_sidecar.records.plan import Pause, Plan
+from holdfast_sidecar.records.plan import PauseWindow, Plan
 
 PLAN = Plan(1, 1, "running")
 UNTIL = 1000.0
 
 
 def paused(reason: str = "", until: float = UNTIL) -> Plan:
-    return dataclasses.replace(PLAN, pause=Pause("ann@desk", reason, 0.0, until))
+    return dataclasses.replace(PLAN, pause=PauseWindow("ann@desk", reason, 0.0, until))
 
 
 def test_a_pause_is_told_once_and_so_is_its_end() -> None:

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.torch
 
 from torch.distributed.elastic.multiprocessing import SignalException  # noqa: E402
 
-from holdfast_sidecar.launcher.shutdown import AGAIN_S, Preemption  # noqa: E402
+from holdfast_sidecar.launcher.shutdown import AGAIN_S, PreemptionNotice  # noqa: E402
 
 GRACE_S = 25.0
 
@@ -24,9 +24,9 @@ class Clock:
         return self.now_s
 
 
-def asked(clock: Clock) -> tuple[Preemption, list[str]]:
+def asked(clock: Clock) -> tuple[PreemptionNotice, list[str]]:
     woken: list[str] = []
-    preemption = Preemption(GRACE_S, lambda: woken.append("woken"), clock)
+    preemption = PreemptionNotice(GRACE_S, lambda: woken.append("woken"), clock)
     with preemption.waiting():
         preemption.receive(signal.SIGTERM)
     return preemption, woken
@@ -58,18 +58,18 @@ def test_a_second_signal_ends_the_waiting() -> None:
 
 def test_without_ranks_to_save_the_first_signal_ends_the_launch() -> None:
     with pytest.raises(SignalException, match="SIGTERM"):
-        Preemption(GRACE_S, lambda: None, Clock()).receive(signal.SIGTERM)
+        PreemptionNotice(GRACE_S, lambda: None, Clock()).receive(signal.SIGTERM)
 
 
 def test_a_person_at_a_terminal_does_not_wait_for_a_checkpoint() -> None:
-    preemption = Preemption(GRACE_S, lambda: None, Clock())
+    preemption = PreemptionNotice(GRACE_S, lambda: None, Clock())
     with preemption.waiting(), pytest.raises(SignalException, match="SIGINT"):
         preemption.receive(signal.SIGINT)
 
 
 def test_what_was_raised_where_nobody_could_take_it_is_raised_again() -> None:
     """Python swallows what a signal handler raises inside a destructor or a callback."""
-    preemption = Preemption(GRACE_S, lambda: None, Clock())
+    preemption = PreemptionNotice(GRACE_S, lambda: None, Clock())
     with contextlib.suppress(SignalException):
         preemption.receive(signal.SIGINT)
     with pytest.raises(SignalException, match="SIGINT"):
@@ -91,7 +91,7 @@ def test_only_signals_that_the_launcher_handles_are_heeded() -> None:
 
     before = signal.signal(signal.SIGTERM, raising)
     try:
-        preemption = Preemption(GRACE_S, lambda: None)
+        preemption = PreemptionNotice(GRACE_S, lambda: None)
         preemption.heed()
         with preemption.waiting():
             signal.raise_signal(signal.SIGTERM)
@@ -104,7 +104,7 @@ def test_only_signals_that_the_launcher_handles_are_heeded() -> None:
 @pytest.mark.parametrize("at_terminal", [True, False])
 def test_a_hangup_waits_for_a_save_where_its_terminal_is_gone(at_terminal: bool) -> None:
     """A connection that breaks ended the job at once, unsaved."""
-    preemption = Preemption(GRACE_S, lambda: None, Clock(), lambda: at_terminal)
+    preemption = PreemptionNotice(GRACE_S, lambda: None, Clock(), lambda: at_terminal)
     with preemption.waiting():
         if at_terminal:
             with pytest.raises(SignalException, match="SIGHUP"):

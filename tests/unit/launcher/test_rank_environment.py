@@ -6,7 +6,7 @@ from pathlib import Path
 
 from holdfast.contract import environment
 from holdfast.state.batch_skips import parse_skips
-from holdfast_sidecar.config.paths import Places
+from holdfast_sidecar.config.paths import Paths
 from holdfast_sidecar.launcher.join import context_for
 from holdfast_sidecar.launcher.rank_process import RankContext, rank_environment
 from holdfast_sidecar.records.plan import BatchSkip, Candidate, Member, Plan
@@ -16,7 +16,7 @@ CONTEXT = RankContext(
     node="n",
     attempt=3,
     epoch=7,
-    places=Places(Path("/shm/j/n"), Path("/state/j/n")),
+    places=Paths(Path("/shm/j/n"), Path("/state/j/n")),
     hooks_path="/hooks",
     resume=(Candidate("c1", "/ck/step-5-c1", 5),),
 )

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast_sidecar.config.paths import Places
+from holdfast_sidecar.config.paths import Paths
 from holdfast_sidecar.launcher import sidecar_process
 from holdfast_sidecar.launcher.sidecar_process import SidecarLog, SidecarProcess, rotate
 
@@ -93,7 +93,7 @@ def test_a_child_of_the_sidecar_that_prints_without_end_does_not_fill_the_disk(
     monkeypatch.setattr(
         sidecar_process, "rotate", lambda path, earlier: rotate(path, earlier, most_bytes=100_000)
     )
-    places = Places(tmp_path, tmp_path)
+    places = Paths(tmp_path, tmp_path)
     beside = Chatterer([], places)
     beside.start()
     process = beside._process

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast_sidecar.config.paths import Places
+from holdfast_sidecar.config.paths import Paths
 from holdfast_sidecar.launcher import sidecar_process
 from holdfast_sidecar.launcher.sidecar_process import SidecarProcess
 from holdfast_sidecar.lifecycle import write_last_word
@@ -30,7 +30,7 @@ def test_its_end_is_told_before_another_one_is_started_and_not_when_it_was_asked
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sidecar_process, "FIRST_PAUSE_S", 0.01)
-    beside = Sleeper([], Places(tmp_path, tmp_path))
+    beside = Sleeper([], Paths(tmp_path, tmp_path))
     ended: list[int] = []
     told = threading.Event()
 
@@ -67,7 +67,7 @@ def test_one_that_can_not_be_started_is_tried_until_it_can_and_told_of_once(
                 raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
             return super()._launch()
 
-    beside = Refused([], Places(tmp_path, tmp_path))
+    beside = Refused([], Paths(tmp_path, tmp_path))
     beside.start()
     first = beside._process
     assert first is not None
@@ -101,7 +101,7 @@ def test_a_launch_goes_on_where_no_sidecar_can_be_started_at_first(
             started.set()
             return super()._launch()
 
-    beside = Late([], Places(tmp_path, tmp_path))
+    beside = Late([], Paths(tmp_path, tmp_path))
     beside.start()
     assert started.wait(10)
     beside.stop()
@@ -127,7 +127,7 @@ def test_that_it_serves_nothing_is_said_once_on_the_console_with_what_to_set(
             (tmp_path / "sidecar.json").write_text(json.dumps(word))
             return process
 
-    beside = Mute([], Places(tmp_path, tmp_path))
+    beside = Mute([], Paths(tmp_path, tmp_path))
     sidecar_process.logger.addHandler(heard := Heard())
     try:
         beside.start()
@@ -149,7 +149,7 @@ def test_that_it_serves_nothing_is_said_once_on_the_console_with_what_to_set(
 
 def test_a_sidecar_is_started_where_its_log_can_not_be_kept(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")  # nothing can be made below it, by root neither
-    beside = SidecarProcess(["--help"], Places(tmp_path, tmp_path / "file" / "node"))
+    beside = SidecarProcess(["--help"], Paths(tmp_path, tmp_path / "file" / "node"))
     process = beside._launch()
     assert process.wait(60) == 0
 
@@ -157,7 +157,7 @@ def test_a_sidecar_is_started_where_its_log_can_not_be_kept(tmp_path: Path) -> N
 def test_the_last_word_of_a_sidecar_is_said_on_the_console(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    places = Places(tmp_path, tmp_path)
+    places = Paths(tmp_path, tmp_path)
     beside = Sleeper([], places)
     beside.start()
     write_last_word(places.shipping, "the checkpoint of step 7 came to nothing: rank 0: full")

@@ -9,7 +9,7 @@ from tests.unit.records.slow_job import QUIET, SLOW, STANDING, nodes, slow
 from holdfast_sidecar.launcher.console import SlownessNews
 from holdfast_sidecar.launcher.plan_watch import PlanWatch
 from holdfast_sidecar.records.codec import encode
-from holdfast_sidecar.records.steps import Cause, Slowness
+from holdfast_sidecar.records.steps import SlowCause, Slowness
 from holdfast_sidecar.store.memory_store import MemoryServer, MemoryStore
 from holdfast_sidecar.store.protocol import Section
 
@@ -39,8 +39,8 @@ def test_ranks_that_join_a_trouble_or_leave_it_are_no_news() -> None:
     assert line(slow(4, 5)).startswith("slow: ranks 4, 5 on b")
     assert line(slow(4, 5, 6)) == ""
     assert line(slow(4), slow(6)) == ""
-    assert line(slow(6), slow(7, cause=Cause.LINK)).startswith("slow: rank 7 on b")
-    assert line(slow(6), slow(6, 7, cause=Cause.LINK)) == ""
+    assert line(slow(6), slow(7, cause=SlowCause.LINK)).startswith("slow: rank 7 on b")
+    assert line(slow(6), slow(6, 7, cause=SlowCause.LINK)) == ""
     assert line(slow(6)) == "not slow any more: ranks 6, 7 on b"
 
 

@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
 
-from holdfast_sidecar.config.paths import Places  # noqa: E402
+from holdfast_sidecar.config.paths import Paths  # noqa: E402
 from holdfast_sidecar.launcher.rank_process import (  # noqa: E402
     Command,
     RankContext,
@@ -27,7 +27,7 @@ from holdfast_sidecar.records.plan import Plan  # noqa: E402
 from holdfast_sidecar.records.reports import AgentReport  # noqa: E402
 
 PLAN = Plan(3, 1, "running")
-CONTEXT = RankContext("j", "c", 0, 0, Places(Path("/s"), Path("/t")), "/hooks")
+CONTEXT = RankContext("j", "c", 0, 0, Paths(Path("/s"), Path("/t")), "/hooks")
 SPEC = SimpleNamespace(
     entrypoint="python", args=("-u", "train.py", "--rank=${local_rank}"), local_world_size=2
 )

@@ -6,9 +6,9 @@ import pytest
 
 from holdfast_sidecar.launcher.plan_state import (
     EXIT_BARRIER_S,
+    AttemptState,
     ExitBarrier,
-    Fence,
-    Standing,
+    PlanFence,
     all_live,
     known_end,
     may_leave_unused,
@@ -33,50 +33,50 @@ def plan(attempt: int, state: str, members: list[Member] = MINE, epoch: int = 1)
 @pytest.mark.parametrize(
     ("seen", "expected"),
     [
-        (None, Standing.WAIT),
-        (plan(4, "running"), Standing.RUN),
-        (plan(3, "running"), Standing.WAIT),
-        (plan(4, "running", OTHERS), Standing.WAIT),
-        (plan(4, "evidence"), Standing.WAIT),
-        (plan(4, "ended"), Standing.WAIT),
-        (plan(4, "done", OTHERS), Standing.DONE),
-        (plan(4, "stopped", []), Standing.STOPPED),
-        (plan(3, "stopped"), Standing.STOPPED),
-        (plan(3, "stopped", OTHERS), Standing.WAIT),
-        (plan(3, "done", OTHERS), Standing.WAIT),
+        (None, AttemptState.WAIT),
+        (plan(4, "running"), AttemptState.RUN),
+        (plan(3, "running"), AttemptState.WAIT),
+        (plan(4, "running", OTHERS), AttemptState.WAIT),
+        (plan(4, "evidence"), AttemptState.WAIT),
+        (plan(4, "ended"), AttemptState.WAIT),
+        (plan(4, "done", OTHERS), AttemptState.DONE),
+        (plan(4, "stopped", []), AttemptState.STOPPED),
+        (plan(3, "stopped"), AttemptState.STOPPED),
+        (plan(3, "stopped", OTHERS), AttemptState.WAIT),
+        (plan(3, "done", OTHERS), AttemptState.WAIT),
     ],
 )
 def test_a_joining_agent_runs_only_a_later_attempt_it_has_a_seat_in(
-    seen: Plan | None, expected: Standing
+    seen: Plan | None, expected: AttemptState
 ) -> None:
-    assert while_joining(seen, ME, known=3, fence=Fence()) is expected
+    assert while_joining(seen, ME, known=3, fence=PlanFence()) is expected
 
 
 @pytest.mark.parametrize(
     ("seen", "expected"),
     [
-        (None, Standing.WAIT),
-        (plan(3, "running"), Standing.WAIT),
-        (plan(3, "evidence"), Standing.WAIT),
-        (plan(3, "ended"), Standing.END),
-        (plan(4, "running"), Standing.END),
-        (plan(4, "running", OTHERS), Standing.END),
-        (plan(3, "done"), Standing.DONE),
-        (plan(3, "stopped"), Standing.STOPPED),
-        (plan(5, "stopped", []), Standing.STOPPED),
+        (None, AttemptState.WAIT),
+        (plan(3, "running"), AttemptState.WAIT),
+        (plan(3, "evidence"), AttemptState.WAIT),
+        (plan(3, "ended"), AttemptState.END),
+        (plan(4, "running"), AttemptState.END),
+        (plan(4, "running", OTHERS), AttemptState.END),
+        (plan(3, "done"), AttemptState.DONE),
+        (plan(3, "stopped"), AttemptState.STOPPED),
+        (plan(5, "stopped", []), AttemptState.STOPPED),
     ],
 )
 def test_a_running_agent_ends_when_its_attempt_is_over(
-    seen: Plan | None, expected: Standing
+    seen: Plan | None, expected: AttemptState
 ) -> None:
-    assert while_running(seen, attempt=3, fence=Fence(3, 1)) is expected
+    assert while_running(seen, attempt=3, fence=PlanFence(3, 1)) is expected
 
 
 @pytest.mark.parametrize("stale", [plan(2, "ended", epoch=5), plan(3, "ended", epoch=1)])
 def test_a_plan_older_than_what_was_obeyed_is_refused(stale: Plan) -> None:
-    fence = Fence(attempt=3, epoch=2)
-    assert while_running(stale, 3, fence) is Standing.WAIT
-    assert while_joining(stale, ME, 1, fence) is Standing.WAIT
+    fence = PlanFence(attempt=3, epoch=2)
+    assert while_running(stale, 3, fence) is AttemptState.WAIT
+    assert while_joining(stale, ME, 1, fence) is AttemptState.WAIT
 
 
 def test_a_seat_belongs_to_one_start_of_a_launcher() -> None:

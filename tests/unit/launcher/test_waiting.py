@@ -22,13 +22,8 @@ from torch.distributed.elastic.rendezvous import (  # noqa: E402
 
 from holdfast_sidecar.config.settings import BadInput  # noqa: E402
 from holdfast_sidecar.launcher import plan_state, rendezvous  # noqa: E402
-from holdfast_sidecar.launcher.plan_state import Standing  # noqa: E402
-from holdfast_sidecar.records.plan import (  # noqa: E402
-    Member,
-    Pause,
-    Plan,
-    Quarantine,
-)
+from holdfast_sidecar.launcher.plan_state import AttemptState  # noqa: E402
+from holdfast_sidecar.records.plan import Member, PauseWindow, Plan, Quarantine  # noqa: E402
 from holdfast_sidecar.records.reports import (  # noqa: E402
     AgentReport,
     GateVerdict,
@@ -318,7 +313,7 @@ def test_after_a_stop_that_was_asked_for_a_newcomer_does_not_leave_with_0(
         run_id="job",
         join_timeout_s=70.0,
     )
-    monkeypatch.setattr(handler, "_news", lambda words: Standing.STOPPED)
+    monkeypatch.setattr(handler, "_news", lambda words: AttemptState.STOPPED)
     with pytest.raises(raised):
         handler._wait_for_a_place()
 
@@ -345,7 +340,7 @@ def test_a_node_that_the_job_did_without_says_so_and_ends_as_the_job_does(
 AWAY = "the coordination server is away"
 NONE_LEADS = "no sidecar leads the job"
 MINE = [Member("c", "c-1", 0, 0, 1)]
-PAUSE = Pause("ann", "a switch", 1000.0, 1500.0)
+PAUSE = PauseWindow("ann", "a switch", 1000.0, 1500.0)
 
 
 def unled(watch: Watch, monkeypatch: pytest.MonkeyPatch, ran: bool = True) -> Any:
@@ -374,7 +369,7 @@ def test_a_node_whose_ranks_ended_waits_so_long_without_a_leader_and_leaves_with
     state: str,
     why: str,
     is_up: bool,
-    pause: Pause | None,
+    pause: PauseWindow | None,
     left_at: float,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,

@@ -9,8 +9,8 @@ import pytest
 from holdfast_sidecar.linux.cgroups import (
     AT_ONCE,
     BEFORE_ANYBODY_IS_KILLED,
+    CgroupPlace,
     GroupMemory,
-    Place,
     find_places,
     parse_mounts,
     read_memory,
@@ -22,11 +22,11 @@ MOUNTS = (
 )
 
 
-def group(directory: Path, files: dict[str, str], is_unified: bool = True) -> Place:
+def group(directory: Path, files: dict[str, str], is_unified: bool = True) -> CgroupPlace:
     directory.mkdir(parents=True, exist_ok=True)
     for name, text in files.items():
         (directory / name).write_text(text)
-    return Place(directory, is_unified)
+    return CgroupPlace(directory, is_unified)
 
 
 @pytest.mark.parametrize(
@@ -81,5 +81,5 @@ def test_no_limit_is_no_limit(limit: str, tmp_path: Path) -> None:
 
 def test_garbage_and_groups_that_are_gone_tell_nothing(tmp_path: Path) -> None:
     broken = group(tmp_path, {"memory.max": "-5 what", "memory.current": "\x00"})
-    places = [broken, Place(tmp_path / "gone", is_unified=True)]
+    places = [broken, CgroupPlace(tmp_path / "gone", is_unified=True)]
     assert read_memory(places, AT_ONCE) == GroupMemory()

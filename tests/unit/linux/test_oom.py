@@ -9,7 +9,7 @@ import pytest
 
 from holdfast_sidecar.linux.cgroups import (
     INITIAL_NAMESPACE,
-    KernelLog,
+    KernelLogReader,
     OomWatch,
     parse_mounts,
     parse_oom_kills,
@@ -47,7 +47,7 @@ def machine(tmp_path: Path) -> Path:
 def watch(machine: Path, mounts: str, cgroups: str) -> OomWatch:
     (machine / "proc/self/mountinfo").write_text(mounts.replace("{}", str(machine / "cgroup")))
     (machine / "proc/7/cgroup").write_text(cgroups)
-    made = OomWatch(machine / "proc", KernelLog(machine / "kmsg"))
+    made = OomWatch(machine / "proc", KernelLogReader(machine / "kmsg"))
     made.begin()
     return made
 
@@ -121,7 +121,7 @@ def test_the_log_names_its_victim_to_who_shares_its_process_namespace(machine: P
 
 
 def test_a_log_that_may_not_be_read_is_silent(tmp_path: Path) -> None:
-    assert list(KernelLog(tmp_path / "nothing").read_new()) == []
+    assert list(KernelLogReader(tmp_path / "nothing").read_new()) == []
 
 
 def test_the_victim_is_named_in_the_message_and_nowhere_else() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from holdfast_sidecar.components.gpu.nvml.probe import GpuProbe
 from holdfast_sidecar.components.host import storage, thermal
-from holdfast_sidecar.config.paths import Places
+from holdfast_sidecar.config.paths import Paths
 from holdfast_sidecar.config.settings import Settings
 from holdfast_sidecar.linux.probe_runner import Patient, SilentError
 from holdfast_sidecar.startup import Site
@@ -73,7 +73,7 @@ def test_neither_a_driver_nor_a_file_system_can_stop_the_loop(
     answers = threading.Event()
     monkeypatch.setattr(storage.os, "statvfs", lambda _: answers.wait(30))
     monkeypatch.setattr(thermal, "read_sensors", lambda _: answers.wait(30))
-    site = Site("job", "a", Places(tmp_path, tmp_path), Settings())
+    site = Site("job", "a", Paths(tmp_path, tmp_path), Settings())
     nobody: Any = None
     silent: Any = SimpleNamespace(changed=threading.Event())
     loop = assemble(site, silent, nobody, nobody, "")

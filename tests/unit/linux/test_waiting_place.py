@@ -8,7 +8,7 @@ import struct
 import pytest
 
 from holdfast_sidecar.linux.syscalls import (
-    Call,
+    SystemCall,
     Where,
     ends_by_itself_s,
     is_mere_sleep,
@@ -35,8 +35,8 @@ TCP = """\
 """
 
 
-def call(number: int, *arguments: int) -> Call:
-    return Call(number, (*arguments, *[0] * (6 - len(arguments))), 1, 2)
+def call(number: int, *arguments: int) -> SystemCall:
+    return SystemCall(number, (*arguments, *[0] * (6 - len(arguments))), 1, 2)
 
 
 def test_a_call_is_told_from_running_and_from_a_page_fault() -> None:
@@ -85,7 +85,7 @@ def timespec(seconds: float) -> bytes:
         "an event loop for some time",
     ],
 )
-def test_a_timer_says_when_a_wait_ends(made: Call, given_s: float, left_s: float) -> None:
+def test_a_timer_says_when_a_wait_ends(made: SystemCall, given_s: float, left_s: float) -> None:
     assert timer_address(made) == 0x10
     assert parse_end_s(made, timespec(given_s), 1000.0, 9000.0) == pytest.approx(left_s)
 
@@ -109,7 +109,9 @@ def test_select_counts_in_microseconds_and_without_descriptors_only_sleeps() -> 
     ],
     ids=["poll", "poll without an end", "epoll_wait", "epoll_pwait without an end", "read"],
 )
-def test_milliseconds_among_the_arguments_say_when_a_wait_ends(made: Call, ends_s: float) -> None:
+def test_milliseconds_among_the_arguments_say_when_a_wait_ends(
+    made: SystemCall, ends_s: float
+) -> None:
     assert timer_address(made) == 0
     assert ends_by_itself_s(made) == ends_s
 

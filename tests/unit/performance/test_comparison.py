@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from holdfast_sidecar.performance.traces import MOST_OPERATORS, Row, operators, parts, verdict
+from holdfast_sidecar.performance.traces import MOST_OPERATORS, TraceRow, operators, parts, verdict
 from holdfast_sidecar.records.checkpoint import OperatorTime, TracedRank
 
 
@@ -16,19 +16,19 @@ PEER = traced(2, {"forward": 400, "backward": 290, "communicating": 520}, aten_m
 def test_parts_are_in_the_order_of_a_step_and_end_with_the_whole() -> None:
     rows = parts([SLOW, PEER])
     assert rows == [
-        Row("forward", (900, 400)),
-        Row("backward", (300, 290)),
-        Row("communicating", (10, 520)),
-        Row("step", (1210, 1210)),
+        TraceRow("forward", (900, 400)),
+        TraceRow("backward", (300, 290)),
+        TraceRow("communicating", (10, 520)),
+        TraceRow("step", (1210, 1210)),
     ]
     assert rows[0].difference_us == 500
 
 
 def test_operators_that_differ_most_come_first_and_what_one_never_ran_took_it_nothing() -> None:
     assert operators([SLOW, PEER]) == [
-        Row("aten::mm", (700, 200)),
-        Row("aten::t", (0.0, 60)),
-        Row("aten::add", (40, 0.0)),
+        TraceRow("aten::mm", (700, 200)),
+        TraceRow("aten::t", (0.0, 60)),
+        TraceRow("aten::add", (40, 0.0)),
     ]
 
 
@@ -41,7 +41,7 @@ def test_one_rank_alone_has_its_dearest_operators() -> None:
     rows = operators([many])
     assert [row.name for row in rows[:2]] == ["op39", "op38"]
     assert len(rows) == MOST_OPERATORS
-    assert parts([many]) == [Row("forward", (7,)), Row("step", (7,))]
+    assert parts([many]) == [TraceRow("forward", (7,)), TraceRow("step", (7,))]
 
 
 def test_the_verdict_names_the_part_and_the_operator_that_is_slow() -> None:

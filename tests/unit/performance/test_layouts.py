@@ -11,7 +11,7 @@ from tests.unit.pretend_pages import write_page
 from holdfast_sidecar.performance import slowness
 from holdfast_sidecar.performance.slowness import LayoutsProbe
 from holdfast_sidecar.ranks.page import Pages
-from holdfast_sidecar.records.steps import Standing
+from holdfast_sidecar.records.steps import RankPlacement
 
 
 def write(path: Path, told: object) -> None:
@@ -29,9 +29,9 @@ def test_a_rank_says_where_it_stands_once_it_knows(tmp_path: Path) -> None:
     write(first.with_suffix(".layout"), {"dims": ["dp"], "shape": [2], "coordinate": [0]})
     group = {"title": "default_pg", "ranks": [4, 5], "slot": 0, "digest": "ff"}
     write(first.with_suffix(".groups"), {"0": group})
-    assert probe.read(1.0) == {4: Standing("dp=0/2", ("default_pg/ff/2", "", "", ""))}
+    assert probe.read(1.0) == {4: RankPlacement("dp=0/2", ("default_pg/ff/2", "", "", ""))}
     write(second.with_suffix(".layout"), {"role": "evaluator"})
-    assert probe.read(2.0)[5] == Standing("role=evaluator")
+    assert probe.read(2.0)[5] == RankPlacement("role=evaluator")
     first.with_suffix(".layout").unlink()
     assert probe.read(3.0)[4].layout == ""
     pages.close()
@@ -53,10 +53,10 @@ def test_files_are_read_only_when_they_changed(
     pages.refresh()
     probe = LayoutsProbe(pages.held)
     for second in range(5):
-        assert probe.read(float(second)) == {0: Standing("role=trainer")}
+        assert probe.read(float(second)) == {0: RankPlacement("role=trainer")}
     assert len(read) == 2
     write(page.with_suffix(".layout"), {"role": "reader"})
-    assert probe.read(6.0) == {0: Standing("role=reader")}
+    assert probe.read(6.0) == {0: RankPlacement("role=reader")}
     pages.close()
 
 

@@ -15,7 +15,7 @@ from tests.unit.pretend_pages import write_page
 
 from holdfast.contract import page
 from holdfast.contract.page import OrderKind, Reply, ReplyState
-from holdfast_sidecar.config.paths import Places
+from holdfast_sidecar.config.paths import Paths
 from holdfast_sidecar.performance import traces
 from holdfast_sidecar.performance.traces import KEPT, SUM_UP_S, NodeTraces
 from holdfast_sidecar.ranks.page import Pages
@@ -29,7 +29,7 @@ class Node:
 
     def __init__(self, root: Path) -> None:
         (root / "shm").mkdir()
-        self.places = Places(root / "shm", root / "state")
+        self.places = Paths(root / "shm", root / "state")
         self.files = {
             rank: write_page(root / "shm", attempt=2, local_rank=local, epoch=5, rank=rank)
             for local, rank in enumerate((4, 5, 6))

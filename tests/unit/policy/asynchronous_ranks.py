@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from holdfast_sidecar.records.collectives import Call, RankTrace, Standing
+from holdfast_sidecar.records.collectives import CollectiveCall, CollectiveState, RankTrace
 
 Handle = tuple[str, int]
 """A collective: its group, and its number there."""
@@ -134,19 +134,19 @@ class World:
             rests=all(map(self._waits, rank.threads)),
         )
 
-    def _standing(self, group: str, entered: int) -> Standing:
+    def _standing(self, group: str, entered: int) -> CollectiveState:
         pending = [n for n in range(1, entered + 1) if not self._is_complete((group, n))]
         digests = (
             f"{zlib.crc32(what_of(group, number).encode()) & 0xFFFF:04x}"
             for number in range(1, entered + 1)
         )
-        return Standing(
+        return CollectiveState(
             group=group,
             backend="gloo",
             title=group,
             entered=entered,
             completed=min(pending, default=entered + 1) - 1,
-            pending=[Call(number, what_of(group, number)) for number in pending[:3]],
+            pending=[CollectiveCall(number, what_of(group, number)) for number in pending[:3]],
             history="".join(digests)[-4 * 48 :],
         )
 

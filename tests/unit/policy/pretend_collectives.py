@@ -11,7 +11,12 @@ import zlib
 from collections import Counter
 from dataclasses import dataclass, field
 
-from holdfast_sidecar.records.collectives import Call, RankTrace, Standing, out_of_turn
+from holdfast_sidecar.records.collectives import (
+    CollectiveCall,
+    CollectiveState,
+    RankTrace,
+    out_of_turn,
+)
 
 WORLD = 8
 GROUPS = {
@@ -114,10 +119,10 @@ def _trace(me: Running) -> RankTrace:
     )
 
 
-def _standing(group: str, me: Running) -> Standing:
+def _standing(group: str, me: Running) -> CollectiveState:
     calls = [(number, what) for name, number, what in me.entered if name == group]
-    waits = [Call(number, what) for name, number, what in me.pending if name == group]
-    return Standing(
+    waits = [CollectiveCall(number, what) for name, number, what in me.pending if name == group]
+    return CollectiveState(
         group=group,
         backend="gloo",
         title=group,

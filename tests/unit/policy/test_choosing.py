@@ -6,7 +6,7 @@ import pytest
 
 from holdfast_sidecar.policy import checkpoint_choice
 from holdfast_sidecar.policy.checkpoint_choice import (
-    Choice,
+    RestoreChoice,
     is_about_numbers,
     onset_in,
     trusted_below,
@@ -35,7 +35,7 @@ PLAN = Plan(0, 1, "ended", [Member("a", "x", 0, 0, 1)], 1)
 
 def choose(
     candidates: list[Candidate], found: Incident, snapshot: Candidate | None = None
-) -> Choice:
+) -> RestoreChoice:
     below = trusted_below(Cluster(plan=PLAN), PLAN, found)
     return checkpoint_choice.choose(candidates, found, below, snapshot)
 

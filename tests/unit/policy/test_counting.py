@@ -16,7 +16,7 @@ from holdfast_sidecar.export.metrics import draw_job
 from holdfast_sidecar.policy.budget import count, counted_ever, keep_counted, taken_back
 from holdfast_sidecar.policy.cluster import parse_cluster
 from holdfast_sidecar.records.checkpoint import CheckpointOrder, CheckpointTally, LedgerEntry
-from holdfast_sidecar.records.metric import Told
+from holdfast_sidecar.records.metric import Labels
 from holdfast_sidecar.records.plan import Incident
 from holdfast_sidecar.store.memory_store import MemoryStore
 
@@ -141,7 +141,7 @@ def told(job: SimulatedJob) -> dict[str, dict[tuple[tuple[str, str], ...], float
         if shown.orders.is_leader:
             pages[node.name] = {
                 (("name", s.name), *sorted(s.labels.items())): s.value
-                for s in draw_job(shown, Told({"run": "job"}))
+                for s in draw_job(shown, Labels({"run": "job"}))
                 if s.name in COUNTERS
             }
     return pages

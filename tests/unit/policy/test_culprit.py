@@ -8,10 +8,10 @@ from tests.unit.ranks.test_arrival import PAST, STEP, mute, standing, trace
 from holdfast_sidecar.config.settings import Settings
 from holdfast_sidecar.policy.blame import judge_attempt, name_culprit
 from holdfast_sidecar.policy.cluster import Cluster
-from holdfast_sidecar.policy.outcome import Circumstances
+from holdfast_sidecar.policy.outcome import DecisionContext
 from holdfast_sidecar.policy.running import watch
 from holdfast_sidecar.policy.withheld import acting_findings
-from holdfast_sidecar.ranks.collectives import Cause
+from holdfast_sidecar.ranks.collectives import StuckCause
 from holdfast_sidecar.records.codec import decode
 from holdfast_sidecar.records.collectives import RankTrace
 from holdfast_sidecar.records.findings import Finding, Kind
@@ -90,7 +90,7 @@ def watched(**changes: Any) -> Cluster:
 
 
 def done_about(seen: Cluster) -> tuple[set[Section], Incident]:
-    outcome = watch(seen, PLAN, Circumstances(1, 9.0, 1009.0, Settings(), new_identifier="x"))
+    outcome = watch(seen, PLAN, DecisionContext(1, 9.0, 1009.0, Settings(), new_identifier="x"))
     written = {write.section: write.value for write in outcome.writes}
     incident = decode(Incident, written[Section.INCIDENTS] or "")
     assert incident is not None
@@ -141,13 +141,13 @@ def test_a_rank_that_left_by_exit_code_0_is_one_that_ended() -> None:
     running = cluster([waiting(0), waiting(1), mute(2, size=4), waiting(3)])
     told = judge_attempt(running, PLAN)
     assert told is not None
-    assert told.cause is Cause.MUTE
+    assert told.cause is StuckCause.MUTE
     node = running.nodes["b"]
     ranks = [replace(one, alive=False, exit_code=0) for one in node.ranks[:1]]
     left = replace(node, ranks=[*ranks, *node.ranks[1:]])
     told = judge_attempt(replace(running, nodes={**running.nodes, "b": left}), PLAN)
     assert told is not None
-    assert (told.cause, told.culprits) == (Cause.FINISHED, (2,))
+    assert (told.cause, told.culprits) == (StuckCause.FINISHED, (2,))
 
 
 def test_a_hang_is_counted_from_the_culprits_last_progress_not_from_its_victims() -> None:
@@ -177,7 +177,7 @@ def gave_up(message: str = GAVE_UP, busy: str = "", **changes: Any) -> Cluster:
 def test_who_had_not_arrived_is_named_when_the_others_gave_up_waiting_for_it() -> None:
     """And its stack is kept first, as it lives."""
     seen = gave_up()
-    outcome = watch(seen, PLAN, Circumstances(1, 9.0, 1009.0, Settings(), new_identifier="x"))
+    outcome = watch(seen, PLAN, DecisionContext(1, 9.0, 1009.0, Settings(), new_identifier="x"))
     plans = [decode(Plan, one.value or "") for one in outcome.writes if one.section == Section.PLAN]
     assert [plan.state for plan in plans if plan is not None] == ["evidence"]
     _, incident = done_about(seen)

@@ -9,7 +9,7 @@ import pytest
 
 from holdfast_sidecar.config.settings import Settings
 from holdfast_sidecar.policy.cluster import Cluster
-from holdfast_sidecar.policy.outcome import Circumstances, Outcome
+from holdfast_sidecar.policy.outcome import Decision, DecisionContext
 from holdfast_sidecar.policy.reconcile import decide
 from holdfast_sidecar.records.codec import decode, encode
 from holdfast_sidecar.records.findings import Finding, Kind
@@ -51,7 +51,7 @@ def decided(
     agents: tuple[AgentReport, ...] = (),
     plan: Plan = PLAN,
     incidents: tuple[Incident, ...] = (),
-) -> Outcome:
+) -> Decision:
     reports = {"a": agent("a"), "b": agent("b"), **{each.node: each for each in agents}}
     cluster = Cluster(
         agents=reports,
@@ -61,20 +61,20 @@ def decided(
         incidents={i.identifier: i for i in incidents},
         incident_texts={i.identifier: encode(i) for i in incidents},
     )
-    circumstances = Circumstances(
+    circumstances = DecisionContext(
         7, NOW, NOW, Settings(), None, candidates=(), new_identifier="new"
     )
     return decide(cluster, circumstances)
 
 
-def incident_of(outcome: Outcome) -> Incident:
+def incident_of(outcome: Decision) -> Incident:
     (text,) = (w.value for w in outcome.writes if w.section is Section.INCIDENTS)
     incident = decode(Incident, text or "")
     assert incident is not None
     return incident
 
 
-def plan_of(outcome: Outcome) -> Plan | None:
+def plan_of(outcome: Decision) -> Plan | None:
     texts = [w.value for w in outcome.writes if w.section is Section.PLAN]
     return decode(Plan, texts[0] or "") if texts else None
 
@@ -246,7 +246,7 @@ def test_a_loss_of_a_node_that_was_first_taken_for_a_crash_began_with_its_last_h
         incident_texts={"x": encode(SEEN)},
         lost={"b": 5.0},
     )
-    circumstances = Circumstances(7, NOW, NOW, Settings(), None, candidates=())
+    circumstances = DecisionContext(7, NOW, NOW, Settings(), None, candidates=())
     incident = incident_of(decide(cluster, circumstances))
     assert (incident.cause, incident.since_unix_s) == ("node_lost", NOW - 5)
 
@@ -262,7 +262,7 @@ def test_a_loss_is_told_as_one_while_its_node_is_waited_for_and_stays_one_when_i
         incident_texts={"x": encode(SEEN)},
         lost={"b": 5.0},
     )
-    circumstances = Circumstances(7, NOW, NOW, Settings(), None, candidates=())
+    circumstances = DecisionContext(7, NOW, NOW, Settings(), None, candidates=())
     told = incident_of(decide(waiting, circumstances))
     assert (told.cause, told.culprit_node, told.decided) == ("node_lost", "b", "")
     assert told.evidence == ["nothing was heard of it for 5.0 s", *SEEN.evidence]
@@ -285,6 +285,8 @@ def test_a_node_that_came_back_unseen_is_told_as_that_and_not_as_silent_for_no_t
     back = dataclasses.replace(agent("b", "joining"), incarnation="another")
     plan = dataclasses.replace(ENDED, state="running", incident="", cause="")
     cluster = Cluster(agents={"a": agent("a"), "b": back}, plan=plan, plan_text=encode(plan))
-    told = incident_of(decide(cluster, Circumstances(7, NOW, NOW, Settings(), None, candidates=())))
+    told = incident_of(
+        decide(cluster, DecisionContext(7, NOW, NOW, Settings(), None, candidates=()))
+    )
     assert (told.cause, told.culprit_node) == ("node_lost", "b")
     assert told.evidence == ["its launcher is gone, another one runs there now"]

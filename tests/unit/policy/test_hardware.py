@@ -16,7 +16,7 @@ from holdfast_sidecar.policy.hardware import (
     name_fault,
     unanswered,
 )
-from holdfast_sidecar.policy.outcome import Circumstances
+from holdfast_sidecar.policy.outcome import DecisionContext
 from holdfast_sidecar.policy.reconcile import decide
 from holdfast_sidecar.records.findings import Finding, Kind, Remedy
 from holdfast_sidecar.records.plan import Incident
@@ -77,7 +77,7 @@ def test_an_attempt_began_with_its_run_or_with_the_restart_before_it() -> None:
 )
 def test_what_ends_no_attempt(finding: Finding) -> None:
     assert unanswered(cluster(finding), PLAN) == []
-    assert decide(cluster(finding), Circumstances(1, NOW, NOW, Settings())).writes == ()
+    assert decide(cluster(finding), DecisionContext(1, NOW, NOW, Settings())).writes == ()
 
 
 def test_a_lost_link_is_of_all_ranks_of_its_node() -> None:

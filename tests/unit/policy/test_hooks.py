@@ -7,7 +7,7 @@ import dataclasses
 from holdfast_sidecar.config.settings import NodesSettings, Settings
 from holdfast_sidecar.policy.cluster import Cluster
 from holdfast_sidecar.policy.formation import with_hooks
-from holdfast_sidecar.policy.outcome import Circumstances
+from holdfast_sidecar.policy.outcome import DecisionContext
 from holdfast_sidecar.records.plan import HookRun, Plan, Quarantine
 from holdfast_sidecar.records.reports import NodeReport
 
@@ -31,7 +31,7 @@ def follow(
 ) -> Plan:
     cluster = Cluster(nodes={one.node: one for one in nodes}, unattended=frozenset(unattended))
     return with_hooks(
-        plan, cluster, Circumstances(1, 1.0, 1.0, Settings(nodes=settings), leader=leader)
+        plan, cluster, DecisionContext(1, 1.0, 1.0, Settings(nodes=settings), leader=leader)
     )
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from holdfast_sidecar.config.settings import Settings
 from holdfast_sidecar.policy.cluster import Cluster
-from holdfast_sidecar.policy.outcome import Circumstances, Outcome
+from holdfast_sidecar.policy.outcome import Decision, DecisionContext
 from holdfast_sidecar.policy.reconcile import decide
 from holdfast_sidecar.policy.running import TOLD
 from holdfast_sidecar.records.codec import decode, encode
@@ -37,7 +37,7 @@ def agent(node: str, state: str, leaves: bool = True, *exits: Exit) -> AgentRepo
 
 def decided(
     plan: Plan, *agents: AgentReport, incident: Incident | None = None, stop: bool = False
-) -> Outcome:
+) -> Decision:
     incidents = {} if incident is None else {incident.identifier: incident}
     cluster = Cluster(
         agents={each.node: each for each in agents},
@@ -48,11 +48,11 @@ def decided(
         requests={"r": Request("r", "stop", "ann@desk")} if stop else {},
     )
     return decide(
-        cluster, Circumstances(7, NOW, NOW, Settings(), None, candidates=(), new_identifier="x")
+        cluster, DecisionContext(7, NOW, NOW, Settings(), None, candidates=(), new_identifier="x")
     )
 
 
-def incident_of(outcome: Outcome) -> Incident | None:
+def incident_of(outcome: Decision) -> Incident | None:
     texts = [w.value for w in outcome.writes if w.section is Section.INCIDENTS]
     return decode(Incident, texts[0] or "") if texts else None
 

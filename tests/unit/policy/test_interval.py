@@ -7,7 +7,7 @@ import pytest
 from holdfast_sidecar.config.settings import CheckpointSettings
 from holdfast_sidecar.policy.checkpoint_schedule import (
     DAY_S,
-    Cost,
+    CheckpointCost,
     chance_of_so_many,
     choose,
     daly_s,
@@ -58,16 +58,16 @@ def settings(**given: float) -> CheckpointSettings:
 @pytest.mark.parametrize(
     ("given", "cost", "mtbf_s", "target_s", "bound"),
     [
-        ({"every_s": 7.0}, Cost(1.0, 100.0), HOUR_S, 7.0, "every_s"),
+        ({"every_s": 7.0}, CheckpointCost(1.0, 100.0), HOUR_S, 7.0, "every_s"),
         ({}, None, HOUR_S, 60.0, "unmeasured"),
-        ({}, Cost(0.01, 1.0), 100.0, 60.0, "least_every_s"),
-        ({}, Cost(30.0, 31.0), 500 * HOUR_S, 3600.0, "most_every_s"),
-        ({}, Cost(0.1, 200.0), HOUR_S, 240.0, "write"),
-        ({}, Cost(0.1, 4000.0), 500 * HOUR_S, 4800.0, "write"),
+        ({}, CheckpointCost(0.01, 1.0), 100.0, 60.0, "least_every_s"),
+        ({}, CheckpointCost(30.0, 31.0), 500 * HOUR_S, 3600.0, "most_every_s"),
+        ({}, CheckpointCost(0.1, 200.0), HOUR_S, 240.0, "write"),
+        ({}, CheckpointCost(0.1, 4000.0), 500 * HOUR_S, 4800.0, "write"),
     ],
 )
 def test_the_bounds_hold_and_the_reason_is_told(
-    given: dict[str, float], cost: Cost | None, mtbf_s: float, target_s: float, bound: str
+    given: dict[str, float], cost: CheckpointCost | None, mtbf_s: float, target_s: float, bound: str
 ) -> None:
     chosen = choose(settings(**given), cost, mtbf_s)
     assert chosen.target_s == pytest.approx(target_s)
@@ -75,13 +75,13 @@ def test_the_bounds_hold_and_the_reason_is_told(
 
 
 def test_between_the_bounds_the_optimum_is_taken() -> None:
-    chosen = choose(settings(), Cost(1.0, 5.0), 3.09 * HOUR_S)
+    chosen = choose(settings(), CheckpointCost(1.0, 5.0), 3.09 * HOUR_S)
     assert chosen.target_s == chosen.daly_s == pytest.approx(148.6, abs=0.2)
     assert chosen.bound == "optimum"
 
 
 def test_a_failure_costs_half_an_interval_and_what_was_being_written() -> None:
-    assert loss_per_failure_s(100.0, Cost(0.1, 20.0)) == 70.0
+    assert loss_per_failure_s(100.0, CheckpointCost(0.1, 20.0)) == 70.0
 
 
 def test_without_history_the_published_rate_is_taken_for_every_rank() -> None:

@@ -10,10 +10,10 @@ import pytest
 from tests.unit.controller.simulated_job import SimulatedJob
 
 from holdfast_sidecar.checkpoint.ledger import NothingResumable
-from holdfast_sidecar.checkpoint.writer.client import Unanswered
+from holdfast_sidecar.checkpoint.writer.client import StorageUnanswered
 from holdfast_sidecar.config.settings import RedisSettings
 from holdfast_sidecar.policy import checkpoint_order
-from holdfast_sidecar.policy.outcome import Circumstances
+from holdfast_sidecar.policy.outcome import DecisionContext
 from holdfast_sidecar.records.checkpoint import CheckpointOrder, LedgerEntry, SavedPart
 from holdfast_sidecar.records.plan import Candidate, Plan
 from holdfast_sidecar.records.reports import RankReport
@@ -52,7 +52,7 @@ def test_a_restart_from_snapshots_waits_for_no_storage(
     job.run(0.3)
 
     def unanswered(occasion: str) -> list[Candidate]:
-        raise Unanswered
+        raise StorageUnanswered
 
     monkeypatch.setattr(job.storage, "candidates", unanswered)
     job.nodes["n0"].crash(0, -9, job.now)
@@ -70,7 +70,7 @@ def test_an_order_that_nobody_wrote_for_yet_is_given_up_without_asking_storage(
     job.run_until(lambda: job.checkpoint is not None and job.checkpoint.state == "armed", 60)
 
     def unanswered(order: CheckpointOrder) -> LedgerEntry | None:
-        raise Unanswered
+        raise StorageUnanswered
 
     monkeypatch.setattr(job.storage, "settle", unanswered)
     job.nodes["n0"].crash(0, -9, job.now)
@@ -242,12 +242,12 @@ def test_behind_any_sentinel_a_majority_is_asked_for(
     job = SimulatedJob(tmp_path)
     object.__setattr__(job.settings, "redis", RedisSettings(url=url))
     asked: list[bool] = []
-    original = Circumstances.__init__
+    original = DecisionContext.__init__
 
-    def noting(self: Circumstances, *given: object, **named: object) -> None:
+    def noting(self: DecisionContext, *given: object, **named: object) -> None:
         original(self, *given, **named)  # type: ignore[arg-type]
         asked.append(self.majority)
 
-    monkeypatch.setattr(Circumstances, "__init__", noting)
+    monkeypatch.setattr(DecisionContext, "__init__", noting)
     job.run(0.5)
     assert set(asked) == {is_asked}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast_sidecar.policy.cluster import ANY_GROUP, Beat, Heartbeats, Steps, StepTimes
+from holdfast_sidecar.policy.cluster import ANY_GROUP, Beat, Heartbeats, StepBegins, Steps
 
 
 def seen_at(*looks: tuple[float, float, int], server: str = "server") -> Heartbeats:
@@ -65,9 +65,9 @@ def test_the_next_deadline_is_that_of_the_oldest_that_still_counts_as_alive() ->
     assert heartbeats.next_due_s(["never seen"], 1.1, 0.3) == float("inf")
 
 
-def stepping(*looks: tuple[float, int, int], lag_s: float = 0.0, attempt: int = 1) -> StepTimes:
+def stepping(*looks: tuple[float, int, int], lag_s: float = 0.0, attempt: int = 1) -> StepBegins:
     """What is known after these looks: asked at, heartbeat of node b, steps that b completed."""
-    steps = StepTimes(lag_s)
+    steps = StepBegins(lag_s)
     for asked, beat, step in looks:
         steps.observe(
             attempt, {"b": Steps(step, {ANY_GROUP: 2 * step})}, {"b": Beat("x", beat)}, asked
@@ -106,7 +106,7 @@ def test_steps_of_an_earlier_attempt_are_forgotten() -> None:
 
 
 def test_steps_without_collectives_show_nothing_of_others() -> None:
-    steps = StepTimes(0.0)
+    steps = StepBegins(0.0)
     for look in range(9):
         done = Steps(10 * look, {ANY_GROUP: 5 + look})  # they meet at every tenth step alone
         steps.observe(1, {"b": done}, {"b": Beat("x", look)}, float(look))
@@ -128,7 +128,7 @@ def test_only_steps_with_a_collective_of_a_group_that_a_node_is_in_speak_for_it(
     own: dict[str, int], theirs: dict[str, int], speaks: bool
 ) -> None:
     """`theirs`: collectives of another node, by group, in each of its steps."""
-    steps = StepTimes(0.0)
+    steps = StepBegins(0.0)
     for look in range(9):
         done = Steps(look, {group: each * look for group, each in theirs.items()})
         beats = {"a": Beat("x", min(look, 1)), "b": Beat("x", look)}

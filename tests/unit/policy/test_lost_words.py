@@ -9,7 +9,7 @@ from tests.unit.controller.simulated_job import SimulatedJob
 
 from holdfast_sidecar.config.settings import PolicySettings, Settings
 from holdfast_sidecar.policy.cluster import Cluster
-from holdfast_sidecar.policy.outcome import Circumstances, Outcome
+from holdfast_sidecar.policy.outcome import Decision, DecisionContext
 from holdfast_sidecar.policy.reconcile import decide
 from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.records.plan import Incident, Member, Plan
@@ -23,9 +23,9 @@ def agent(state: str, attempt: int, **changes: object) -> AgentReport:
     return dataclasses.replace(report, **changes)  # type: ignore[arg-type]
 
 
-def decided(plan: Plan, report: AgentReport, seen: Plan | None = None, **more: object) -> Outcome:
+def decided(plan: Plan, report: AgentReport, seen: Plan | None = None, **more: object) -> Decision:
     cluster = Cluster(agents={"a": report}, plan=plan, plan_text=encode(plan), **more)  # type: ignore[arg-type]
-    return decide(cluster, Circumstances(5, 100.0, 100.0, Settings(), seen, candidates=()))
+    return decide(cluster, DecisionContext(5, 100.0, 100.0, Settings(), seen, candidates=()))
 
 
 def test_a_plan_that_a_failover_lost_is_given_back_from_whoever_obeyed_it() -> None:

@@ -9,7 +9,7 @@ import pytest
 from holdfast_sidecar.config.settings import Settings
 from holdfast_sidecar.incidents.explain import tell
 from holdfast_sidecar.policy.cluster import Cluster
-from holdfast_sidecar.policy.outcome import Circumstances
+from holdfast_sidecar.policy.outcome import DecisionContext
 from holdfast_sidecar.policy.reconcile import decide
 from holdfast_sidecar.records.codec import decode, encode
 from holdfast_sidecar.records.plan import Incident, Member, Plan
@@ -38,7 +38,7 @@ def incident_after(
         incidents={"i": known},
         lost=lost or {},
     )
-    outcome = decide(cluster, Circumstances(8, 100.0, 100.0, Settings(), None, candidates=()))
+    outcome = decide(cluster, DecisionContext(8, 100.0, 100.0, Settings(), None, candidates=()))
     (text,) = [w.value for w in outcome.writes if w.section is Section.INCIDENTS]
     incident = decode(Incident, text or "")
     assert incident is not None
@@ -93,7 +93,7 @@ def test_what_has_to_be_done_again_is_lost(resumed: int, reached: int, lost: int
         incidents={"i": incident},
         incident_texts={"i": encode(incident)},
     )
-    outcome = decide(cluster, Circumstances(8, 101.0, 101.0, Settings()))
+    outcome = decide(cluster, DecisionContext(8, 101.0, 101.0, Settings()))
     (write,) = outcome.writes
     recovered = decode(Incident, write.value or "")
     assert recovered is not None

@@ -4,7 +4,7 @@ import pytest
 
 from holdfast_sidecar.policy.replication import (
     Margin,
-    Room,
+    SnapshotSpace,
     Wish,
     gigabytes,
     plan_memory,
@@ -18,8 +18,8 @@ ALONE = Wish(slots=3, share=0.5)
 AMONG_OTHERS = Wish(slots=3, share=0.5, copies=True, slots_for_copies=1)
 
 
-def room(shared: int, memory: int | None = None, group: int | None = None) -> Room:
-    return Room(shared, shared if memory is None else memory, group)
+def room(shared: int, memory: int | None = None, group: int | None = None) -> SnapshotSpace:
+    return SnapshotSpace(shared, shared if memory is None else memory, group)
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_a_node_alone_wants_no_copies_and_is_short_of_nothing_without() -> None:
         (room(64 * GB, 64 * GB, group=0), "memory"),
     ],
 )
-def test_what_there_is_least_of_is_named(found: Room, short_of: str) -> None:
+def test_what_there_is_least_of_is_named(found: SnapshotSpace, short_of: str) -> None:
     plan = plan_memory([GB], found, ALONE)
     assert (plan.slots, plan.short_of) == (0, short_of)
 

@@ -8,7 +8,7 @@ from typing import Any
 from holdfast_sidecar.config.settings import Settings
 from holdfast_sidecar.policy.attached import attached_plan, attached_run
 from holdfast_sidecar.policy.cluster import Cluster
-from holdfast_sidecar.policy.outcome import Circumstances
+from holdfast_sidecar.policy.outcome import DecisionContext
 from holdfast_sidecar.policy.reconcile import decide
 from holdfast_sidecar.records.codec import decode, encode
 from holdfast_sidecar.records.findings import Finding, Kind, Remedy
@@ -39,7 +39,7 @@ def found(
 def look(*nodes: NodeReport, known: Incident | None = None) -> Incident | None:
     """What the leader writes of an incident, if anything."""
     cluster = Cluster(nodes={one.node: one for one in nodes}, incidents=incidents(known))
-    circumstances = Circumstances(1, 0.0, 100.0, Settings(), new_identifier="new")
+    circumstances = DecisionContext(1, 0.0, 100.0, Settings(), new_identifier="new")
     outcome = decide(cluster, circumstances)
     texts = [write.value for write in outcome.writes if write.section.value == "incidents"]
     return decode(Incident, texts[0]) if texts and texts[0] else None
@@ -100,7 +100,7 @@ def test_a_healthy_job_and_one_of_ours_have_no_such_incident() -> None:
         nodes={"b": node("b", HANG)},
         agents={"b": AgentReport("b", "i", "running", 0, 1, 2, "", 1, 1)},
     )
-    outcome = decide(cluster, Circumstances(1, 0.0, 100.0, Settings(), new_identifier="new"))
+    outcome = decide(cluster, DecisionContext(1, 0.0, 100.0, Settings(), new_identifier="new"))
     assert not [write for write in outcome.writes if write.section.value == "incidents"]
 
 
@@ -174,7 +174,7 @@ def test_with_the_newest_incident_those_of_earlier_starts_are_over() -> None:
         incidents=known,
         incident_texts={name: encode(one) for name, one in known.items()},
     )
-    outcome = decide(cluster, Circumstances(1, 0.0, 100.0, Settings(), new_identifier="new"))
+    outcome = decide(cluster, DecisionContext(1, 0.0, 100.0, Settings(), new_identifier="new"))
     over = [decode(Incident, write.value or "") for write in outcome.writes]
     assert {one.identifier: one.recovered_unix_s for one in over if one is not None} == {
         "one": 100.0,

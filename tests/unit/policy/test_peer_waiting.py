@@ -1,13 +1,13 @@
 from __future__ import annotations
 
-from holdfast_sidecar.policy.replication import Wait, judge_peer_wait
+from holdfast_sidecar.policy.replication import ReplicaWait, judge_peer_wait
 
 TIMEOUT_S = 60.0
 
 
 def course(*looks: tuple[float, int, int, bool]) -> list[bool]:
     """Whether the rank shall wait, after each (now, sealed, safe, is_paired)."""
-    wait, course = Wait(), []
+    wait, course = ReplicaWait(), []
     for now_s, sealed, safe, is_paired in looks:
         wait = judge_peer_wait(wait, sealed, safe, is_paired, now_s, TIMEOUT_S)
         course.append(wait.shall_wait)

@@ -178,7 +178,11 @@ def verdict(
 ) -> str:
     nodes = {each.node: each for each in reports}
     outcome = judge_peers(ORDER, plan, nodes, lost, armed_for)
-    return outcome.reason if isinstance(outcome, replication.Void) else type(outcome).__name__
+    return (
+        outcome.reason
+        if isinstance(outcome, replication.ReplicationVoid)
+        else type(outcome).__name__
+    )
 
 
 def test_what_became_of_an_order() -> None:

@@ -15,18 +15,18 @@ from holdfast_sidecar.incidents.explain import sum_up, tell
 from holdfast_sidecar.policy import replacement
 from holdfast_sidecar.policy.budget import WITHOUT_NODE
 from holdfast_sidecar.policy.cluster import Cluster
-from holdfast_sidecar.policy.outcome import LATE_S, Endurance, Spell
+from holdfast_sidecar.policy.outcome import LATE_S, Endurance, SlowSince
 from holdfast_sidecar.policy.replacement import Beside, obstacle, restart_cost_s
 from holdfast_sidecar.records.checkpoint import LedgerEntry
 from holdfast_sidecar.records.plan import Incident
 from holdfast_sidecar.records.reports import GateVerdict
-from holdfast_sidecar.records.steps import Cause, Slowness, SlowStanding
+from holdfast_sidecar.records.steps import SlowCause, Slowness, SlowStanding
 from holdfast_sidecar.store.memory_store import MemoryStore
 
 SLOW = slow(
     2,
     node="n1",
-    cause=Cause.GPU_CLOCK,
+    cause=SlowCause.GPU_CLOCK,
     slowdown=0.5,
     since_step=40,
     gain=0.4,
@@ -34,8 +34,8 @@ SLOW = slow(
 )
 
 
-def seen(lasted_s: float, gain: float = 0.4, judgements: int = 500) -> Spell:
-    return dataclasses.replace(Spell().longer(lasted_s, gain), judgements=judgements)
+def seen(lasted_s: float, gain: float = 0.4, judgements: int = 500) -> SlowSince:
+    return dataclasses.replace(SlowSince().longer(lasted_s, gain), judgements=judgements)
 
 
 LONG = seen(900.0)
@@ -61,7 +61,7 @@ POLICY = PolicySettings()
     ],
 )
 def test_a_slow_node_is_replaced_only_when_all_speaks_for_it(
-    slow: dict[str, object], spell: Spell | None, policy: dict[str, float], why: str
+    slow: dict[str, object], spell: SlowSince | None, policy: dict[str, float], why: str
 ) -> None:
     one = dataclasses.replace(SLOW, **slow)  # type: ignore[arg-type]
     settings = dataclasses.replace(POLICY, **policy)  # type: ignore[arg-type]
@@ -80,15 +80,15 @@ CARRIED = {
 }
 
 
-@pytest.mark.parametrize("cause", Cause)
-def test_only_what_stays_with_a_node_is_a_reason(cause: Cause) -> None:
+@pytest.mark.parametrize("cause", SlowCause)
+def test_only_what_stays_with_a_node_is_a_reason(cause: SlowCause) -> None:
     one = dataclasses.replace(SLOW, cause=cause)
     assert (obstacle(one, LONG, 120.0, POLICY) == "") == (cause.value in CARRIED)
 
 
 GUESS = dataclasses.replace(
     SLOW,
-    cause=Cause.COMPUTE,
+    cause=SlowCause.COMPUTE,
     confidence=0.95,
     cause_confidence=0.57,
     is_guess=True,
@@ -137,7 +137,7 @@ TWICE = " (twice, as its cause is a guess)"
     ],
 )
 def test_a_guess_needs_more_than_a_cause_that_was_measured(
-    one: Slowness, beside: Beside, spell: Spell, why: str
+    one: Slowness, beside: Beside, spell: SlowSince, why: str
 ) -> None:
     # What a restart costs is lost already where nothing else is said.
     restart_s = 120.0 if "cost" in why else 100.0
@@ -180,7 +180,7 @@ def test_slowness_lasts_from_its_first_judgement_to_its_newest() -> None:
     watch = Endurance()
     for second in range(4):
         spells = watch.follow(standing(1000.0 + second, SLOW), "1 0", 10.0 + second)
-    assert spells["n1"] == Spell(3.0, pytest.approx(3.0 * 0.4 / 1.4), 4)  # type: ignore[arg-type]
+    assert spells["n1"] == SlowSince(3.0, pytest.approx(3.0 * 0.4 / 1.4), 4)  # type: ignore[arg-type]
     assert spells["n1"].gain == pytest.approx(0.4)
     for second in range(9):  # nobody judges anew: it grows no older
         spells = watch.follow(standing(1003.0, SLOW), "1 0", 14.0 + second)
@@ -211,7 +211,7 @@ def test_what_it_cost_is_not_taken_from_the_newest_frame_alone() -> None:
     [
         (standing(1005.0), "1 0", 1.0),
         (None, "1 0", 1.0),
-        (standing(1005.0, dataclasses.replace(SLOW, cause=Cause.UNEVEN_WORK)), "1 0", 1.0),
+        (standing(1005.0, dataclasses.replace(SLOW, cause=SlowCause.UNEVEN_WORK)), "1 0", 1.0),
         (standing(1005.0, SLOW), "2 0", 1.0),
         (standing(1005.0, SLOW), "1 1", 1.0),
         (standing(1005.0, SLOW), "1 0", LATE_S + 1),
@@ -488,7 +488,7 @@ def test_a_cause_that_goes_along_keeps_it_whoever_waits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = slow_job(tmp_path, monkeypatch)
-    uneven = dataclasses.replace(SLOW, cause=Cause.UNEVEN_WORK)
+    uneven = dataclasses.replace(SLOW, cause=SlowCause.UNEVEN_WORK)
     for node in job.nodes.values():
         node.judges = lambda now: standing(now, uneven)
     job.run(10)

@@ -105,7 +105,7 @@ def agent(node: str, **changes: object) -> AgentReport:
 def test_the_last_call_holds_a_first_attempt_open_for_more_nodes_only() -> None:
     two = [agent("a"), agent("b")]
     early = formation.form(two, (), 29)
-    assert isinstance(early, formation.Waiting)
+    assert isinstance(early, formation.NotFormed)
     assert "last call" in early.reason
     assert isinstance(formation.form(two, (), 30), formation.Formation)
     again = formation.form(two, (Member("a", "i", 0, 0, 2),), 0)
@@ -232,9 +232,11 @@ def judged(
 
 def test_a_checkpoint_is_complete_only_when_all_ranks_saved_and_all_nodes_hashed() -> None:
     assert isinstance(judged({"a": "saved", "b": "saved"}), checkpoint_order.Complete)
-    assert isinstance(judged({"a": "saved", "b": "saving"}), checkpoint_order.Pending)
-    assert isinstance(judged({"a": "saved"}), checkpoint_order.Pending)
-    assert isinstance(judged({"a": "saved", "b": "saved"}, files=False), checkpoint_order.Pending)
+    assert isinstance(judged({"a": "saved", "b": "saving"}), checkpoint_order.SavePending)
+    assert isinstance(judged({"a": "saved"}), checkpoint_order.SavePending)
+    assert isinstance(
+        judged({"a": "saved", "b": "saved"}, files=False), checkpoint_order.SavePending
+    )
 
 
 def test_ranks_that_saved_at_different_boundaries_make_it_void() -> None:
@@ -246,7 +248,7 @@ def test_ranks_that_saved_at_different_boundaries_make_it_void() -> None:
     same = {name: node(name, 24) for name in "ab"}
     other = same | {"b": node("b", 28)}
     assert isinstance(checkpoint_order.judge(ORDER, PLAN, same, ranks, 1), checkpoint_order.Copied)
-    assert checkpoint_order.judge(ORDER, PLAN, other, ranks, 1) == checkpoint_order.Void(
+    assert checkpoint_order.judge(ORDER, PLAN, other, ranks, 1) == checkpoint_order.SaveVoid(
         "ranks came to different boundaries: 24, 28"
     )
     assert not checkpoint_order.is_copied(ORDER, PLAN, other)
@@ -260,10 +262,10 @@ def test_an_order_is_of_the_boundary_at_which_ranks_saved() -> None:
 
 def test_ranks_that_write_are_waited_for_longer_than_ranks_that_do_not_come() -> None:
     writing = {"a": "saving", "b": "armed"}
-    assert isinstance(judged(writing, still_for_s=59), checkpoint_order.Pending)
-    assert isinstance(judged(writing, still_for_s=61), checkpoint_order.Void)
+    assert isinstance(judged(writing, still_for_s=59), checkpoint_order.SavePending)
+    assert isinstance(judged(writing, still_for_s=61), checkpoint_order.SaveVoid)
     hashing = {"a": "saved", "b": "saved"}
-    assert isinstance(judged(hashing, files=False, still_for_s=59), checkpoint_order.Pending)
+    assert isinstance(judged(hashing, files=False, still_for_s=59), checkpoint_order.SavePending)
 
 
 def test_progress_is_bytes_of_this_order_and_nodes_that_are_through() -> None:
@@ -291,7 +293,7 @@ def test_progress_is_bytes_of_this_order_and_nodes_that_are_through() -> None:
     ids=["missed", "deadline", "attempt over", "not finite", "ended early"],
 )
 def test_an_order_is_void_for_all_as_soon_as_it_can_not_be_complete(verdict: object) -> None:
-    assert isinstance(verdict, checkpoint_order.Void)
+    assert isinstance(verdict, checkpoint_order.SaveVoid)
     assert verdict.reason
 
 
@@ -307,7 +309,7 @@ def test_that_a_job_ends_before_the_step_is_no_trouble(
     states: dict[str, str], ranks: dict[int, RankReport] | None
 ) -> None:
     verdict = judged(states, ranks=ranks)
-    assert isinstance(verdict, checkpoint_order.Void)
+    assert isinstance(verdict, checkpoint_order.SaveVoid)
     assert dataclasses.replace(ORDER, state="void", reason=verdict.reason).is_overtaken
 
 

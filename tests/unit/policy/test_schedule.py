@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast_sidecar.config.settings import CheckpointSettings
-from holdfast_sidecar.policy.checkpoint_schedule import Cost, cost_of, work_out
+from holdfast_sidecar.policy.checkpoint_schedule import CheckpointCost, cost_of, work_out
 from holdfast_sidecar.policy.cluster import Cluster
 from holdfast_sidecar.records.checkpoint import LedgerEntry
 from holdfast_sidecar.records.plan import Incident, Plan
@@ -41,7 +41,7 @@ def test_before_anything_was_measured_the_first_comes_soon() -> None:
 def test_a_cost_is_the_median_of_the_newest_three() -> None:
     old = entry("a", 1.0, 50.0, 500.0)
     newest = [entry("b", 2.0, 0.1, 9.0), entry("c", 3.0, 0.3, 100.0), entry("d", 4.0, 0.2, 10.0)]
-    assert cost_of([*newest, old]) == Cost(0.2, 10.0)
+    assert cost_of([*newest, old]) == CheckpointCost(0.2, 10.0)
 
 
 def test_what_was_not_measured_is_no_cost() -> None:

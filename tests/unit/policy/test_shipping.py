@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from tests.unit.controller.simulated_job import SimulatedJob
 
-from holdfast_sidecar.checkpoint.writer.client import Unanswered
+from holdfast_sidecar.checkpoint.writer.client import StorageUnanswered
 from holdfast_sidecar.config.settings import CheckpointSettings
 from holdfast_sidecar.controller.checkpointing import SLOW_S
 from holdfast_sidecar.policy import checkpoint_order
-from holdfast_sidecar.policy.checkpoint_order import Complete, Pending, Void
+from holdfast_sidecar.policy.checkpoint_order import Complete, SavePending, SaveVoid
 from holdfast_sidecar.records.checkpoint import CheckpointOrder, FileFact, SavedPart, SnapshotReport
 from holdfast_sidecar.records.plan import Member, Plan
 from holdfast_sidecar.records.reports import NodeReport, RankReport
@@ -48,35 +48,37 @@ def judged(
     lost: tuple[str, ...] = (),
     ranks: dict[int, RankReport] | None = None,
     after_s: float = 1.0,
-) -> Complete | Void | Pending:
+) -> Complete | SaveVoid | SavePending:
     by_name = {each.node: each for each in nodes}
     return checkpoint_order.judge_writing(ORDER, by_name, lost, ranks or {}, after_s)
 
 
 def test_it_is_complete_once_every_writer_has_written() -> None:
     assert isinstance(judged(written("a"), written("b")), Complete)
-    assert isinstance(judged(written("a"), node("b")), Pending)
-    assert isinstance(judged(written("a")), Pending)
+    assert isinstance(judged(written("a"), node("b")), SavePending)
+    assert isinstance(judged(written("a")), SavePending)
 
 
 def test_a_writer_that_fails_is_lost_or_too_slow_voids_it() -> None:
-    assert judged(written("a"), written("b", error="disk full")) == Void("disk full")
-    assert judged(written("a"), node("b"), lost=("b",)) == Void("node b was lost while it wrote")
-    assert judged(written("a"), node("b"), after_s=51) == Void(
+    assert judged(written("a"), written("b", error="disk full")) == SaveVoid("disk full")
+    assert judged(written("a"), node("b"), lost=("b",)) == SaveVoid(
+        "node b was lost while it wrote"
+    )
+    assert judged(written("a"), node("b"), after_s=51) == SaveVoid(
         "1 of 2 nodes wrote, and no other made progress for 50 s"
     )
 
 
 def test_a_node_that_is_lost_after_it_wrote_is_missed_by_nobody() -> None:
     assert isinstance(judged(written("a"), written("b"), lost=("b",)), Complete)
-    assert isinstance(judged(written("a"), node("b"), lost=("a",)), Pending)
+    assert isinstance(judged(written("a"), node("b"), lost=("a",)), SavePending)
 
 
 def test_numbers_that_went_wrong_by_its_step_void_it_and_later_ones_do_not() -> None:
     def ranks(onset: int) -> dict[int, RankReport]:
         return {0: RankReport(0, 0, 1, 30, "forward", 0.0, 0.1, 0.1, onset_step=onset)}
 
-    assert isinstance(judged(written("a"), written("b"), ranks=ranks(20)), Void)
+    assert isinstance(judged(written("a"), written("b"), ranks=ranks(20)), SaveVoid)
     assert isinstance(judged(written("a"), written("b"), ranks=ranks(21)), Complete)
 
 
@@ -347,7 +349,7 @@ def test_storage_that_answers_late_is_asked_again_and_the_lease_is_kept(
 
     def late(*given: Any) -> Any:
         if job.now < answers:
-            raise Unanswered
+            raise StorageUnanswered
         return whole(*given)
 
     monkeypatch.setattr(job.storage, "finish", late)

@@ -9,12 +9,12 @@ import pytest
 from tests.unit.records import slow_job
 
 from holdfast_sidecar.policy.tracing import (
-    Choice,
-    Late,
-    Pending,
-    Refused,
     Taken,
-    Void,
+    TraceChoice,
+    TracePending,
+    TraceRefused,
+    TraceTooLate,
+    TraceVoid,
     awaits_times,
     choose,
     judge,
@@ -67,14 +67,14 @@ def test_ranks_are_compared_with_their_own_role_alone() -> None:
 
 def test_a_rank_without_a_peer_is_traced_alone_and_it_is_said() -> None:
     choice = choose(ASKED, ranks(0.05), {}, None)
-    assert isinstance(choice, Choice)
+    assert isinstance(choice, TraceChoice)
     assert (choice.ranks, choice.compared) == ([0], [0])
     assert "no peer" in choice.why
 
 
 def test_without_any_time_known_somebody_is_traced_all_the_same() -> None:
     choice = choose(ASKED, ranks(0.0, 0.0), {}, None)
-    assert isinstance(choice, Choice)
+    assert isinstance(choice, TraceChoice)
     assert choice.compared == [0, 1]
     assert "nor any rank's own time" in choice.why
 
@@ -93,7 +93,7 @@ def test_ranks_that_are_named_are_traced(
 ) -> None:
     six = ranks(0.05, 0.05, 0.05, 0.05, 0.05, 0.09)
     choice = choose(dataclasses.replace(ASKED, ranks=named), six, {}, None)
-    assert isinstance(choice, Choice)
+    assert isinstance(choice, TraceChoice)
     assert (choice.ranks, choice.compared) == (ranks_traced, compared)
 
 
@@ -109,7 +109,7 @@ def test_times_are_waited_for_of_ranks_that_step_or_of_all_that_have_only_begun(
 
 def test_a_rank_that_there_is_not_is_refused() -> None:
     choice = choose(dataclasses.replace(ASKED, ranks=[1, 9]), FOUR, {}, None)
-    assert choice == Refused("there is no rank 9: the job has ranks 0 to 3")
+    assert choice == TraceRefused("there is no rank 9: the job has ranks 0 to 3")
 
 
 def test_the_step_lies_beyond_what_every_rank_can_miss_with_one_to_warm_up_in() -> None:
@@ -135,7 +135,7 @@ def test_a_step_that_is_named_is_taken_or_refused_with_the_reason(
     if isinstance(answer, int):
         assert found == answer
     else:
-        assert isinstance(found, Refused)
+        assert isinstance(found, TraceRefused)
         assert answer in found.reason
 
 
@@ -171,7 +171,7 @@ def told(*traced: TracedRank, identifier: str = "t1") -> dict[str, NodeReport]:
 
 def verdict(
     nodes: dict[str, NodeReport], armed_for_s: float = 5.0, **changes: Any
-) -> Taken | Late | Void | Pending:
+) -> Taken | TraceTooLate | TraceVoid | TracePending:
     given: dict[str, Any] = {"plan": PLAN, "ranks": FOUR, "is_wanted": True} | changes
     return judge(
         ORDER, given["plan"], nodes, given["ranks"], given["is_wanted"], armed_for_s=armed_for_s
@@ -183,9 +183,9 @@ SAVED = [TracedRank(0, "saved", is_summed_up=True), TracedRank(2, "saved", is_su
 
 def test_it_is_taken_once_all_have_saved_and_those_compared_are_summed_up() -> None:
     assert verdict(told(*SAVED)) == Taken(tuple(SAVED))
-    assert verdict(told(SAVED[0], TracedRank(2, "saved"))) == Pending()
-    assert verdict(told(SAVED[0])) == Pending()
-    assert verdict(told(*SAVED, identifier="t0")) == Pending()
+    assert verdict(told(SAVED[0], TracedRank(2, "saved"))) == TracePending()
+    assert verdict(told(SAVED[0])) == TracePending()
+    assert verdict(told(*SAVED, identifier="t0")) == TracePending()
 
 
 def test_what_some_ranks_took_is_handed_out_though_another_failed() -> None:
@@ -195,36 +195,36 @@ def test_what_some_ranks_took_is_handed_out_though_another_failed() -> None:
 
 def test_where_all_failed_the_reason_is_told() -> None:
     failed = [TracedRank(rank, "failed", error="no Kineto") for rank in (0, 2)]
-    assert verdict(told(*failed)) == Void("rank 0: no Kineto")
+    assert verdict(told(*failed)) == TraceVoid("rank 0: no Kineto")
 
 
 def test_one_that_was_past_the_step_makes_it_late() -> None:
     found = verdict(told(TracedRank(0, "missed"), TracedRank(2, "armed")))
-    assert found == Late("rank 0 was past step 120 when it heard of it")
+    assert found == TraceTooLate("rank 0 was past step 120 when it heard of it")
 
 
 def test_a_rank_that_never_gets_there_is_named_with_the_step_it_is_at() -> None:
     stuck = {**FOUR, 2: dataclasses.replace(FOUR[2], step=87)}
-    assert verdict({}, 59.0, ranks=stuck) == Pending()
-    assert verdict({}, 61.0, ranks=stuck) == Void(
+    assert verdict({}, 59.0, ranks=stuck) == TracePending()
+    assert verdict({}, 61.0, ranks=stuck) == TraceVoid(
         "rank 2 is at step 87 and did not get to 121 within 60 s"
     )
 
 
 def test_a_rank_that_ends_is_not_waited_for() -> None:
     gone = {**FOUR, 2: dataclasses.replace(FOUR[2], alive=False)}
-    assert verdict({}, ranks=gone) == Void("rank 2 ended before step 121")
+    assert verdict({}, ranks=gone) == TraceVoid("rank 2 ended before step 121")
 
 
 def test_a_rank_that_could_not_even_say_why_is_told_all_the_same() -> None:
     mute = [TracedRank(0, "failed"), TracedRank(2, "failed")]
     left = {0: FOUR[0], 1: FOUR[1]}
     found = verdict(told(*mute), ranks=left)
-    assert isinstance(found, Void)
+    assert isinstance(found, TraceVoid)
     assert found.reason.startswith("rank 0: it failed, and could not write down why")
 
 
-ENDED = Void("rank 2 ended before step 121")
+ENDED = TraceVoid("rank 2 ended before step 121")
 ENDS = {"ending": 1}
 LEFT = {"alive": False}
 
@@ -232,16 +232,16 @@ LEFT = {"alive": False}
 @pytest.mark.parametrize(
     ("first", "second", "change", "found"),
     [
-        (SAVED[0], TracedRank(2, "saving"), ENDS, Pending()),  # it waits for its file
+        (SAVED[0], TracedRank(2, "saving"), ENDS, TracePending()),  # it waits for its file
         (SAVED[0], TracedRank(2, "saving"), LEFT, Taken((SAVED[0], TracedRank(2, "saving")))),
         (SAVED[0], TracedRank(2, "armed"), ENDS, Taken((SAVED[0], TracedRank(2, "armed")))),
-        (TracedRank(0, "saving"), TracedRank(2, "armed"), LEFT, Pending()),
-        (TracedRank(0, "saving"), SAVED[1], LEFT, Pending()),  # who has saved may leave
+        (TracedRank(0, "saving"), TracedRank(2, "armed"), LEFT, TracePending()),
+        (TracedRank(0, "saving"), SAVED[1], LEFT, TracePending()),  # who has saved may leave
         (
             TracedRank(0, "armed"),
             TracedRank(2, "armed"),
             ENDS,
-            Void("rank 2 ended before step 121"),
+            TraceVoid("rank 2 ended before step 121"),
         ),
     ],
 )
@@ -256,8 +256,8 @@ def test_a_rank_that_ends_takes_no_file_from_the_others(
     "plan", [dataclasses.replace(PLAN, attempt=3), dataclasses.replace(PLAN, state="ended")]
 )
 def test_it_ends_with_its_attempt_but_for_the_files_that_are_there(plan: Plan) -> None:
-    assert verdict({}, plan=plan) == Void("the attempt ended")
-    assert verdict(told(TracedRank(0, "saving")), plan=plan) == Void("the attempt ended")
+    assert verdict({}, plan=plan) == TraceVoid("the attempt ended")
+    assert verdict(told(TracedRank(0, "saving")), plan=plan) == TraceVoid("the attempt ended")
     assert verdict(told(*SAVED), plan=plan) == Taken(tuple(SAVED))
     assert verdict(told(SAVED[0]), plan=plan) == Taken((SAVED[0], TracedRank(2)))
 
@@ -265,9 +265,9 @@ def test_it_ends_with_its_attempt_but_for_the_files_that_are_there(plan: Plan) -
 def test_ranks_that_are_watched_from_outside_alone_are_refused_at_once() -> None:
     seen = {rank: dataclasses.replace(one, phase="resting") for rank, one in FOUR.items()}
     answer = choose(ASKED, seen, {}, None)
-    assert isinstance(answer, Refused)
+    assert isinstance(answer, TraceRefused)
     assert "no hooks" in answer.reason
 
 
 def test_it_ends_when_nobody_waits_for_it_any_more() -> None:
-    assert verdict({}, is_wanted=False) == Void("nobody waits for it any more")
+    assert verdict({}, is_wanted=False) == TraceVoid("nobody waits for it any more")

@@ -9,7 +9,7 @@ import pytest
 from holdfast_sidecar.config.settings import PolicySettings, Settings
 from holdfast_sidecar.policy import budget
 from holdfast_sidecar.policy.cluster import Cluster
-from holdfast_sidecar.policy.outcome import Circumstances
+from holdfast_sidecar.policy.outcome import DecisionContext
 from holdfast_sidecar.policy.reconcile import decide
 from holdfast_sidecar.records.codec import decode
 from holdfast_sidecar.records.plan import Incident, Member, Plan
@@ -38,7 +38,7 @@ def incident(there: str, away: str, silent: str = "") -> Incident | None:
             **cut_off,  # type: ignore[arg-type]
         )
     plan = Plan(3, 1, "running", members, len(members))
-    outcome = decide(Cluster(agents=agents, plan=plan), Circumstances(1, 9.0, 9.0, Settings()))
+    outcome = decide(Cluster(agents=agents, plan=plan), DecisionContext(1, 9.0, 9.0, Settings()))
     found = [decode(Incident, write.value or "") for write in outcome.writes]
     return next((one for one in found if one is not None and one.cause), None)
 

@@ -13,7 +13,7 @@ from holdfast_sidecar.config.settings import PolicySettings, Settings, StallSett
 from holdfast_sidecar.policy import budget, requeue
 from holdfast_sidecar.policy.budget import EXIT_DO_NOT_REQUEUE
 from holdfast_sidecar.policy.cluster import Cluster
-from holdfast_sidecar.policy.outcome import Circumstances
+from holdfast_sidecar.policy.outcome import DecisionContext
 from holdfast_sidecar.policy.reconcile import decide
 from holdfast_sidecar.policy.requeue import recoveries, wait_s
 from holdfast_sidecar.records.codec import decode, encode
@@ -84,8 +84,8 @@ def job(
     )
 
 
-def at(now: float, **settings: Any) -> Circumstances:
-    return Circumstances(8, now, now, Settings(**settings))
+def at(now: float, **settings: Any) -> DecisionContext:
+    return DecisionContext(8, now, now, Settings(**settings))
 
 
 def recovered(cluster: Cluster, now: float) -> list[Incident]:

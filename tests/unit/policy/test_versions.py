@@ -7,7 +7,7 @@ import dataclasses
 from holdfast_sidecar.config.settings import Settings
 from holdfast_sidecar.policy import formation
 from holdfast_sidecar.policy.cluster import Cluster
-from holdfast_sidecar.policy.outcome import Circumstances
+from holdfast_sidecar.policy.outcome import DecisionContext
 from holdfast_sidecar.policy.reconcile import decide
 from holdfast_sidecar.records.plan import Member, Plan
 from holdfast_sidecar.records.reports import AgentReport, NodeReport, RankReport
@@ -25,7 +25,7 @@ def ends(newcomer: AgentReport) -> bool:
         nodes={"a": NodeReport("a", "s", 1, 0, 1, 0, True, [rank])},
         plan=PLAN,
     )
-    return bool(decide(cluster, Circumstances(1, 9.0, 9.0, Settings())).writes)
+    return bool(decide(cluster, DecisionContext(1, 9.0, 9.0, Settings())).writes)
 
 
 def test_a_job_grows_for_a_node_of_its_own_versions_only() -> None:
@@ -45,21 +45,21 @@ def test_a_node_of_another_launch_takes_no_vacant_place() -> None:
     other = dataclasses.replace(NEWCOMER, launch="slurm-2")
     assert not ends(other)
     back = dataclasses.replace(MEMBER, state="joining", min_nodes=2)
-    assert isinstance(formation.form([back, other], PLAN.members, 0), formation.Waiting)
+    assert isinstance(formation.form([back, other], PLAN.members, 0), formation.NotFormed)
 
 
 def test_another_command_of_the_same_user_takes_no_vacant_place() -> None:
     other = dataclasses.replace(NEWCOMER, launch="user ann", launch_command="y")
     member = dataclasses.replace(MEMBER, launch="user ann", launch_command="x")
     back = dataclasses.replace(member, state="joining", min_nodes=2)
-    assert isinstance(formation.form([back, other], PLAN.members, 0), formation.Waiting)
+    assert isinstance(formation.form([back, other], PLAN.members, 0), formation.NotFormed)
     alike = dataclasses.replace(other, launch_command="x")
     assert isinstance(formation.form([back, alike], PLAN.members, 0), formation.Formation)
     assert isinstance(formation.form([alike, other], (), 99.0), formation.Formation)
     named = [dataclasses.replace(one, has_launch_id=True) for one in (back, other)]
     assert isinstance(formation.form(named, PLAN.members, 0), formation.Formation)
     few = [dataclasses.replace(one, min_nodes=2) for one in (alike, other)]
-    assert isinstance(formation.form(few, (), 99.0), formation.Waiting)
+    assert isinstance(formation.form(few, (), 99.0), formation.NotFormed)
 
 
 def test_two_launches_that_wait_under_one_name_are_not_mixed() -> None:
@@ -69,7 +69,7 @@ def test_two_launches_that_wait_under_one_name_are_not_mixed() -> None:
         formed = formation.form(joining, (), 99.0)
         assert isinstance(formed, formation.Formation)
         assert [member.node for member in formed.members] == ["a", "c"]
-    assert isinstance(formation.form([ones[0], two], (), 99.0), formation.Waiting)
+    assert isinstance(formation.form([ones[0], two], (), 99.0), formation.NotFormed)
 
 
 def test_without_a_survivor_nodes_of_different_versions_are_refused() -> None:

@@ -11,7 +11,7 @@ from holdfast.contract.permit import Handle, Licence, NotPermitted
 from holdfast_sidecar.actions import have_all_kept
 from holdfast_sidecar.policy.budget import Warrant, refusal, warranted
 from holdfast_sidecar.records.codec import encode
-from holdfast_sidecar.records.plan import Member, Pause, Plan
+from holdfast_sidecar.records.plan import Member, PauseWindow, Plan
 from holdfast_sidecar.records.reports import NodeReport
 from holdfast_sidecar.store.orders import Orders
 from holdfast_sidecar.store.protocol import Lease, Section, View
@@ -46,7 +46,7 @@ def test_a_culprit_may_be_ended_when_everything_is_so() -> None:
         ({}, {}, {"cause": "crash"}, "nothing is being dealt with"),
         ({}, {}, {"culprit_node": "b"}, "not on this node"),
         ({}, {}, {"culprit_ranks": []}, "not on this node"),
-        ({}, {}, {"pause": Pause("ann", "", 0.0, 1.0)}, "the job is paused"),
+        ({}, {}, {"pause": PauseWindow("ann", "", 0.0, 1.0)}, "the job is paused"),
         ({"store_up": False}, {}, {}, "Redis is away"),
         ({"lease": Lease(4, "b/y")}, {}, {}, "epoch"),
         ({}, {"mode": "observe"}, {}, "mode is observe"),

@@ -13,7 +13,7 @@ from holdfast_sidecar.incidents.explain import tell
 from holdfast_sidecar.policy import modes
 from holdfast_sidecar.policy.checkpoint_schedule import work_out
 from holdfast_sidecar.policy.cluster import Cluster, parse_cluster
-from holdfast_sidecar.policy.outcome import Circumstances
+from holdfast_sidecar.policy.outcome import DecisionContext
 from holdfast_sidecar.policy.withheld import continued, record
 from holdfast_sidecar.records.codec import decode
 from holdfast_sidecar.records.findings import Finding, Kind
@@ -74,7 +74,7 @@ def test_where_it_went_on_is_said_by_the_ranks_of_the_attempt() -> None:
     hang = Incident("x", 4, "hang", "a", [0], decided="observe", step_reached=400)
     nodes = {"a": node("a", 4, 500), "b": node("b", 3, 900)}
     cluster = Cluster(nodes=nodes, plan=plan, incidents={"x": hang})
-    (write,) = record(cluster, plan, Circumstances(7, 100.0, 100.0, Settings()))
+    (write,) = record(cluster, plan, DecisionContext(7, 100.0, 100.0, Settings()))
     over = decode(Incident, write.value or "")
     assert over is not None
     assert (over.recovered_unix_s, over.step_resumed) == (100.0, 500)

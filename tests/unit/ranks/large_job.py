@@ -11,7 +11,7 @@ from tests.unit.export.picture import picture as known_picture
 from tests.unit.ranks.scene import moment
 from tests.unit.records import slow_job
 
-from holdfast_sidecar.export.state import Picture
+from holdfast_sidecar.export.state import TickState
 from holdfast_sidecar.ranks.observation import Ranks
 from holdfast_sidecar.records.checkpoint import LedgerEntry
 from holdfast_sidecar.records.codec import encode
@@ -57,7 +57,7 @@ class Job:
         return self.leader or self.name(0)
 
 
-def picture(job: Job, now_s: float = 10.0, **orders: Any) -> Picture:
+def picture(job: Job, now_s: float = 10.0, **orders: Any) -> TickState:
     """As node 0 sees it."""
     reports = {job.name(number): _report(job, number, now_s) for number in range(job.nodes)}
     told = Orders(

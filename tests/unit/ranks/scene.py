@@ -15,8 +15,14 @@ from holdfast.contract.page import (
     float_bits,
     pack_busy,
 )
-from holdfast_sidecar.linux.syscalls import Wait, Where
-from holdfast_sidecar.ranks.history import RESTED_LOOKS, Child, CloserLook, Scrutiny, scrutinise
+from holdfast_sidecar.linux.syscalls import ThreadWait, Where
+from holdfast_sidecar.ranks.history import (
+    RESTED_LOOKS,
+    CloserLook,
+    Descendant,
+    Inspection,
+    scrutinise,
+)
 from holdfast_sidecar.ranks.observation import (
     PeerRank,
     ProcessLook,
@@ -105,9 +111,9 @@ def child(
     state: str = "S",
     cpu_ticks: int = 100,
     is_worker: bool = False,
-    wait: Wait | None = None,
-) -> Child:
-    return Child(
+    wait: ThreadWait | None = None,
+) -> Descendant:
+    return Descendant(
         pid=7,
         name="python",
         state=state,
@@ -118,13 +124,13 @@ def child(
     )
 
 
-LOCK = Wait(Where.LOCK, (202, 1, 2))
+LOCK = ThreadWait(Where.LOCK, (202, 1, 2))
 
 
 def closer(
     at_s: float = 0.0,
-    main: Wait | None = LOCK,
-    children: Sequence[Child] = (),
+    main: ThreadWait | None = LOCK,
+    children: Sequence[Descendant] = (),
     at_work: str = "",
     mark: int = 1,
 ) -> CloserLook:
@@ -132,12 +138,12 @@ def closer(
 
 
 def scrutiny(
-    main: Wait | None = LOCK,
-    children: Sequence[Child] = (),
-    later: Sequence[Child] | None = None,
+    main: ThreadWait | None = LOCK,
+    children: Sequence[Descendant] = (),
+    later: Sequence[Descendant] | None = None,
     at_work: str = "",
     looks: int = RESTED_LOOKS + 1,
-) -> Scrutiny:
+) -> Inspection:
     """What looks half a second apart showed; `later`: the children at the last of them."""
     known = scrutinise(None, closer(0.0, main, children, at_work))
     for number in range(1, looks):

@@ -16,10 +16,10 @@ from tests.unit.ranks.scene import identity
 
 from holdfast.contract.page import WORD_COUNT, Phase, Record, Word
 from holdfast_sidecar.config.settings import StallSettings
-from holdfast_sidecar.linux.syscalls import Wait, Where
-from holdfast_sidecar.ranks.history import Child, CloserLook, Scrutiny, scrutinise
+from holdfast_sidecar.linux.syscalls import ThreadWait, Where
+from holdfast_sidecar.ranks.history import CloserLook, Descendant, Inspection, scrutinise
 from holdfast_sidecar.ranks.inspection import mark_of
-from holdfast_sidecar.ranks.observation import Attention, ProcessLook, RankLook, Ranks
+from holdfast_sidecar.ranks.observation import ProcessLook, RankLook, Ranks, RankTracker
 from holdfast_sidecar.ranks.stall import due_in_s, find_stalls, is_suspicious, suspects
 from holdfast_sidecar.records.findings import Finding, Moment
 
@@ -42,30 +42,30 @@ class Activity:
 
     runs: bool = False
     """Its main thread is on a CPU; else it waits."""
-    main: Wait | None = None
+    main: ThreadWait | None = None
     at_work: str = ""
-    worker: Child | None = None
+    worker: Descendant | None = None
 
 
 COMPUTING = Activity(runs=True)
-LOCK = Wait(Where.LOCK, (202, 1, 1))
+LOCK = ThreadWait(Where.LOCK, (202, 1, 1))
 IN_COLLECTIVE = Activity(main=LOCK)
 DEADLOCKED = Activity(main=LOCK)
 """The same from outside: that one is inside a collective and the other is not tells them apart."""
 
-ANSWERED_LATE = Activity(main=Wait(Where.NETWORK, (45, 1, 1)))
+ANSWERED_LATE = Activity(main=ThreadWait(Where.NETWORK, (45, 1, 1)))
 UPLOADED_BY_A_THREAD = Activity(main=LOCK, at_work="thread uploader waits for network")
-TRIED_AGAIN_LATER = Activity(main=Wait(Where.SLEEP, (230, 1, 1), 30.0))
+TRIED_AGAIN_LATER = Activity(main=ThreadWait(Where.SLEEP, (230, 1, 1), 30.0))
 UPLOADS = (ANSWERED_LATE, UPLOADED_BY_A_THREAD, TRIED_AGAIN_LATER)
 
-READING_ITSELF = Activity(main=Wait(Where.STORAGE, (0, 1, 1)))
+READING_ITSELF = Activity(main=ThreadWait(Where.STORAGE, (0, 1, 1)))
 FED_BY_A_WORKER = Activity(
-    main=Wait(Where.QUEUE, (7, 1, 1), 5.0),
-    worker=Child(9, "pt_data_worker", "D", 5, is_worker=True, wait=Wait(Where.STORAGE)),
+    main=ThreadWait(Where.QUEUE, (7, 1, 1), 5.0),
+    worker=Descendant(9, "pt_data_worker", "D", 5, is_worker=True, wait=ThreadWait(Where.STORAGE)),
 )
 FED_OVER_THE_NETWORK = Activity(
-    main=Wait(Where.QUEUE, (7, 1, 1), 5.0),
-    worker=Child(9, "pt_data_worker", "S", 5, is_worker=True, wait=Wait(Where.NETWORK)),
+    main=ThreadWait(Where.QUEUE, (7, 1, 1), 5.0),
+    worker=Descendant(9, "pt_data_worker", "S", 5, is_worker=True, wait=ThreadWait(Where.NETWORK)),
 )
 DATA_STALLS = (READING_ITSELF, FED_BY_A_WORKER, FED_OVER_THE_NETWORK)
 
@@ -168,7 +168,7 @@ class SimulatedRank:
     def closer_look(self, look: RankLook) -> CloserLook:
         """What the probe reads of it under suspicion."""
         activity = self.activity
-        main = Wait(Where.CPU) if activity.runs else activity.main
+        main = ThreadWait(Where.CPU) if activity.runs else activity.main
         children = () if activity.worker is None else (activity.worker,)
         return CloserLook(look.at_s, mark_of(look), main, activity.at_work, children)
 
@@ -250,9 +250,9 @@ class SimulatedProbe:
     """Closer looks at simulated ranks."""
 
     ranks: list[SimulatedRank]
-    known: dict[int, Scrutiny] = field(default_factory=dict)
+    known: dict[int, Inspection] = field(default_factory=dict)
 
-    def look(self, doubtful: list[RankLook]) -> dict[int, Scrutiny]:
+    def look(self, doubtful: list[RankLook]) -> dict[int, Inspection]:
         """As `probes.closely.CloserProbe.look`."""
         self.known = {
             look.rank: scrutinise(
@@ -267,7 +267,7 @@ def watch(
     training: Training, steps: int, settings: StallSettings, lasts_s: float = 1000.0
 ) -> Iterator[tuple[float, Finding]]:
     """All findings, with their times, until so many steps are made, or none for so long."""
-    attention, probe = Attention(), SimulatedProbe(training.ranks)
+    attention, probe = RankTracker(), SimulatedProbe(training.ranks)
     now_s = moved_s = 0.0
     step = 0
     while step < steps and now_s < moved_s + lasts_s:

@@ -5,26 +5,26 @@ from collections.abc import Sequence
 
 import pytest
 
-from holdfast_sidecar.ranks.collectives import Arrival, Cause
+from holdfast_sidecar.ranks.collectives import Arrival, StuckCause
 from holdfast_sidecar.ranks.deadlock import deadlocked, judge
-from holdfast_sidecar.records.collectives import Call, RankTrace, Standing
+from holdfast_sidecar.records.collectives import CollectiveCall, CollectiveState, RankTrace
 
 STEP = ("all_reduce x 1024", "all_reduce x 8", "broadcast x 3")
 """The collectives of one step of a pretended program."""
 
 
-def call(number: int, what: str) -> Call:
+def call(number: int, what: str) -> CollectiveCall:
     name, _, shape = what.partition(" x ")
-    return Call(number, name, f"Float x {shape}" if shape else "")
+    return CollectiveCall(number, name, f"Float x {shape}" if shape else "")
 
 
 def standing(
     calls: Sequence[str], completed: int | None = None, group: str = "0", title: str = "default_pg"
-) -> Standing:
+) -> CollectiveState:
     """What a recorder tells of a rank that entered these, one after the other."""
     entered = len(calls)
     done = entered if completed is None else completed
-    return Standing(
+    return CollectiveState(
         group=group,
         backend="gloo",
         title=title,
@@ -35,7 +35,7 @@ def standing(
     )
 
 
-def trace(rank: int, *standings: Standing, size: int = 4, **changes: object) -> RankTrace:
+def trace(rank: int, *standings: CollectiveState, size: int = 4, **changes: object) -> RankTrace:
     values: dict[str, object] = {
         "answered": True,
         "groups": {one.group: size for one in standings} or {"0": size},
@@ -68,7 +68,7 @@ def test_who_has_not_entered_what_all_others_wait_in_is_the_culprit() -> None:
     waiting = [trace(rank, standing([*PAST, STEP[0]], 12)) for rank in (0, 1, 3)]
     found = of(*waiting, trace(2, standing(PAST)))
     assert found is not None
-    assert (found.cause, found.culprits, found.waiting) == (Cause.ABSENT, (2,), (0, 1, 3))
+    assert (found.cause, found.culprits, found.waiting) == (StuckCause.ABSENT, (2,), (0, 1, 3))
     assert not found.is_hopeless
     assert found.evidence == (
         "ranks 0-1, 3 wait in all_reduce of Float x 1024 (no. 13 of default_pg), which rank 2"
@@ -87,7 +87,7 @@ def test_of_a_recorder_that_forgot_nothing_is_concluded() -> None:
     waiting = [trace(rank, standing([*PAST, STEP[0]], 12)) for rank in (0, 1, 3)]
     found = of(*waiting, trace(2, is_whole=False))
     assert found is not None
-    assert (found.cause, found.culprits) == (Cause.MUTE, (2,))
+    assert (found.cause, found.culprits) == (StuckCause.MUTE, (2,))
 
 
 def test_the_victims_of_a_culprit_are_never_named_over_several_groups() -> None:
@@ -98,7 +98,7 @@ def test_the_victims_of_a_culprit_are_never_named_over_several_groups() -> None:
     third = trace(3, standing(PAST), standing(STEP[:1], 1, "7", "mesh_tp"), **pair)
     found = of(*big, second, third)
     assert found is not None
-    assert (found.cause, found.culprits, found.waiting) == (Cause.ABSENT, (3,), (0, 1, 2))
+    assert (found.cause, found.culprits, found.waiting) == (StuckCause.ABSENT, (3,), (0, 1, 2))
     assert "of mesh_tp" in found.evidence[1]
 
 
@@ -116,7 +116,7 @@ def test_a_rank_that_awaits_a_message_of_another_is_its_victim() -> None:
 def test_one_that_cannot_be_asked_is_named_when_all_others_have_arrived() -> None:
     found = of(*(trace(rank, standing([*PAST, STEP[0]], 12)) for rank in (0, 1, 2)), mute(3))
     assert found is not None
-    assert (found.cause, found.culprits) == (Cause.MUTE, (3,))
+    assert (found.cause, found.culprits) == (StuckCause.MUTE, (3,))
     both = of(*(trace(rank, standing([*PAST, STEP[0]], 12)) for rank in (0, 1)), mute(2), mute(3))
     assert both is not None
     assert both.culprits == (2, 3)
@@ -130,7 +130,7 @@ def test_a_victim_of_one_that_cannot_be_asked_is_not_named_in_its_place() -> Non
     second = trace(2, standing(PAST), standing(STEP[:1], 0, "7"), **pair)
     found = of(*big, second, RankTrace(3, **pair))
     assert found is not None
-    assert (found.cause, found.culprits, found.waiting) == (Cause.MUTE, (3,), (0, 1, 2))
+    assert (found.cause, found.culprits, found.waiting) == (StuckCause.MUTE, (3,), (0, 1, 2))
 
 
 def test_of_another_collective_in_the_same_place_the_few_are_to_blame() -> None:
@@ -138,7 +138,7 @@ def test_of_another_collective_in_the_same_place_the_few_are_to_blame() -> None:
     right = [trace(rank, standing([*PAST, STEP[0]], 12)) for rank in (0, 2, 3)]
     found = of(*right, trace(1, standing([*PAST, STEP[1]], 12)))
     assert found is not None
-    assert (found.cause, found.culprits, found.waiting) == (Cause.PARTED, (1,), (0, 2, 3))
+    assert (found.cause, found.culprits, found.waiting) == (StuckCause.PARTED, (1,), (0, 2, 3))
     assert found.is_hopeless
     assert found.evidence == (
         "rank 1 entered all_reduce of Float x 8 as no. 13 of default_pg, where ranks 0, 2-3"
@@ -168,7 +168,7 @@ def test_where_collectives_parted_earlier_and_nobody_noticed_that_is_where_the_b
     right = [trace(rank, standing([*STEP * 5], 13)) for rank in (0, 2, 3)]
     found = of(*right, trace(1, standing(program, 13)))
     assert found is not None
-    assert (found.cause, found.culprits) == (Cause.PARTED, (1,))
+    assert (found.cause, found.culprits) == (StuckCause.PARTED, (1,))
     assert "no. 11 " in found.evidence[0]
 
 
@@ -178,7 +178,7 @@ def test_calls_that_were_taken_for_each_other_and_completed_keep_nobody_waiting(
     waiting = [trace(rank, standing([*PAST, STEP[0]], 12)) for rank in (0, 2)]
     found = of(*waiting, trace(1, standing(other, 12)), trace(3, standing(PAST)))
     assert found is not None
-    assert (found.cause, found.culprits, found.is_hopeless) == (Cause.ABSENT, (3,), False)
+    assert (found.cause, found.culprits, found.is_hopeless) == (StuckCause.ABSENT, (3,), False)
 
 
 def test_two_groups_of_one_name_made_after_each_other_have_not_parted() -> None:
@@ -186,27 +186,27 @@ def test_two_groups_of_one_name_made_after_each_other_have_not_parted() -> None:
     ahead = trace(0, standing(["barrier", "barrier", *STEP], 4), size=2)
     behind = trace(1, standing(STEP * 10), size=2)
     found = judge({0: ahead, 1: behind}, set(), 2)
-    assert found is None or found.cause is not Cause.PARTED
+    assert found is None or found.cause is not StuckCause.PARTED
 
 
 def test_the_first_collectives_of_a_group_may_part() -> None:
     found = of(*(trace(r, standing(STEP[:1], 0)) for r in (0, 1, 3)), trace(2, standing(["x"], 0)))
     assert found is not None
-    assert (found.cause, found.culprits) == (Cause.PARTED, (2,))
+    assert (found.cause, found.culprits) == (StuckCause.PARTED, (2,))
 
 
 def test_ranks_that_are_merely_further_than_others_have_not_parted() -> None:
     ahead = [trace(rank, standing([*PAST, *STEP], 12)) for rank in (0, 1, 2)]
     found = of(*ahead, trace(3, standing([*PAST, STEP[0]], 13)))
     assert found is not None
-    assert (found.cause, found.culprits) == (Cause.ABSENT, (3,))
+    assert (found.cause, found.culprits) == (StuckCause.ABSENT, (3,))
 
 
 def test_a_rank_that_ended_while_others_wait_for_it_ends_all_hope() -> None:
     waiting = [trace(rank, standing([*PAST, STEP[0]], 12)) for rank in (0, 1, 2)]
     found = of(*waiting, mute(3), ended=[3])
     assert found is not None
-    assert (found.cause, found.culprits, found.is_hopeless) == (Cause.FINISHED, (3,), True)
+    assert (found.cause, found.culprits, found.is_hopeless) == (StuckCause.FINISHED, (3,), True)
 
 
 @pytest.mark.parametrize("what", ["broadcast x 3", "gather", "scatter", "reduce x 3"])
@@ -215,7 +215,7 @@ def test_who_ended_may_have_done_its_part_of_what_others_are_still_in(what: str)
     inside = [trace(rank, standing([*PAST, what], 12)) for rank in (1, 2, 3)]
     found = of(mute(0), *inside, ended=[0])
     assert found is not None
-    assert (found.cause, found.culprits, found.is_hopeless) == (Cause.FINISHED, (0,), False)
+    assert (found.cause, found.culprits, found.is_hopeless) == (StuckCause.FINISHED, (0,), False)
     assert found.signature == ""
 
 
@@ -224,7 +224,7 @@ def test_who_left_its_part_and_ended_is_not_waited_for_while_another_is_still_to
     inside = [trace(rank, standing([*PAST, "gather"], 12)) for rank in (0, 1)]
     found = of(*inside, trace(2, standing(PAST)), mute(3), ended=[3])
     assert found is not None
-    assert (found.cause, found.culprits, found.is_hopeless) == (Cause.ABSENT, (2,), False)
+    assert (found.cause, found.culprits, found.is_hopeless) == (StuckCause.ABSENT, (2,), False)
 
 
 def test_ranks_that_await_messages_of_each_other_may_only_have_asked_ahead() -> None:
@@ -233,7 +233,11 @@ def test_ranks_that_await_messages_of_each_other_may_only_have_asked_ahead() -> 
     for calls in (PAST, [*PAST, STEP[0]]):
         found = of(first, trace(1, standing(calls, 12), messages_to=[0], size=2))
         assert found is not None
-        assert (found.cause, found.culprits, found.is_hopeless) == (Cause.CROSSED, (0, 1), False)
+        assert (found.cause, found.culprits, found.is_hopeless) == (
+            StuckCause.CROSSED,
+            (0, 1),
+            False,
+        )
         assert found.evidence[-1] == "ranks 0-1 wait for each other, as far as can be told"
         assert found.signature == ""
 
@@ -242,7 +246,7 @@ def test_ranks_that_wait_for_each_other_in_different_groups_will_wait_for_ever()
     first, second = crossed(0, "1", "2", rests=True), crossed(1, "2", "1", rests=True)
     found = of(first, second)
     assert found is not None
-    assert (found.cause, found.culprits, found.is_hopeless) == (Cause.CROSSED, (0, 1), True)
+    assert (found.cause, found.culprits, found.is_hopeless) == (StuckCause.CROSSED, (0, 1), True)
     assert found.evidence[-1] == "ranks 0-1 wait for each other"
 
 
@@ -259,7 +263,7 @@ def test_what_was_started_in_different_groups_keeps_nobody_who_is_at_work(
     """Rank 1 has started a collective, and computes; or awaits a message that may come."""
     found = of(crossed(0, "1", "2", rests=True), crossed(1, "2", "1", **changes))
     assert found is not None
-    assert (found.cause, found.is_hopeless, found.signature) == (Cause.CROSSED, False, "")
+    assert (found.cause, found.is_hopeless, found.signature) == (StuckCause.CROSSED, False, "")
     assert found.evidence[-1].endswith("wait for each other, as far as can be told")
 
 
@@ -282,7 +286,7 @@ def test_who_left_a_collective_out_and_went_on_in_another_group_came_out_of_turn
     culprit = standing([*PAST, STEP[0]], 12), standing(STEP[:1], 1, "1")
     found = of(*usual, trace(1, *culprit, out_of_turn=0, **groups))
     assert found is not None
-    assert (found.cause, found.culprits, found.waiting) == (Cause.CROSSED, (1,), (0, 2))
+    assert (found.cause, found.culprits, found.waiting) == (StuckCause.CROSSED, (1,), (0, 2))
     assert found.confidence == 0.9
     assert found.evidence[0].startswith("rank 1 came to all_reduce of Float x 1024 (no. 13 of")
     unsure = of(*usual, trace(1, *culprit, **groups))
@@ -294,7 +298,7 @@ def test_who_left_a_collective_out_and_went_on_in_another_group_came_out_of_turn
 def test_a_collective_that_all_have_entered_is_nobodys_fault() -> None:
     found = of(*(trace(rank, standing([*PAST, STEP[0]], 12)) for rank in range(4)))
     assert found is not None
-    assert (found.cause, found.culprits) == (Cause.ARRIVED, ())
+    assert (found.cause, found.culprits) == (StuckCause.ARRIVED, ())
 
 
 def test_nothing_is_said_before_all_members_are_known() -> None:
@@ -308,7 +312,7 @@ def counted(rank: int, entered: int, left: int, **changes: object) -> RankTrace:
 def test_without_any_recorder_our_own_count_tells_who_is_in_no_collective() -> None:
     found = of(counted(0, 9, 8), counted(1, 8, 8), counted(2, 9, 8))
     assert found is not None
-    assert (found.cause, found.culprits, found.waiting) == (Cause.ABSENT, (1,), (0, 2))
+    assert (found.cause, found.culprits, found.waiting) == (StuckCause.ABSENT, (1,), (0, 2))
     assert found.confidence <= 0.5
 
 
@@ -322,7 +326,7 @@ def test_recorders_that_are_switched_off_tell_as_little_as_none() -> None:
 def test_by_our_own_count_an_ended_rank_is_told_and_nothing_is_proven() -> None:
     found = of(counted(0, 9, 8), counted(1, 8, 8), ended=[1])
     assert found is not None
-    assert (found.cause, found.culprits, found.is_hopeless) == (Cause.FINISHED, (1,), False)
+    assert (found.cause, found.culprits, found.is_hopeless) == (StuckCause.FINISHED, (1,), False)
 
 
 def test_by_our_own_count_nobody_is_blamed_who_may_be_in_a_collective_that_nothing_counts() -> None:

@@ -8,7 +8,7 @@ from tests.unit.ranks.test_arrival import PAST, STEP, counted, mute, standing, t
 
 from holdfast.contract.page import Ending, Phase
 from holdfast_sidecar.config.settings import StallSettings
-from holdfast_sidecar.linux.syscalls import Wait, Where
+from holdfast_sidecar.linux.syscalls import ThreadWait, Where
 from holdfast_sidecar.ranks.arrival import (
     concerned,
     is_doubtful,
@@ -17,7 +17,7 @@ from holdfast_sidecar.ranks.arrival import (
     overdue,
     settle,
 )
-from holdfast_sidecar.ranks.history import Scrutiny
+from holdfast_sidecar.ranks.history import Inspection
 from holdfast_sidecar.ranks.observation import PeerRank, RankHistory, Ranks
 from holdfast_sidecar.ranks.stall import find_stalls
 from holdfast_sidecar.records.collectives import RankTrace
@@ -300,7 +300,7 @@ def crossing(number: int, **changes: object) -> RankTrace:
 
 
 def crossed(
-    looks: Scrutiny | None = None,
+    looks: Inspection | None = None,
     phase: Phase = Phase.BACKWARD,
     at_s: float = 5.0,
     **changes: object,
@@ -321,7 +321,7 @@ def test_ranks_that_rest_in_different_groups_are_a_hang() -> None:
     assert (finding.kind, finding.ranks, finding.acts) == (Kind.HANG, [0], True)
 
 
-MESSAGE = Wait(Where.LOCK, (202, 1, 1), 1800.0)
+MESSAGE = ThreadWait(Where.LOCK, (202, 1, 1), 1800.0)
 """gloo waits for a message until the group's timeout, and for a collective without an end."""
 
 
@@ -329,8 +329,8 @@ MESSAGE = Wait(Where.LOCK, (202, 1, 1), 1800.0)
     "ranks",
     [
         crossed(),
-        crossed(scene.scrutiny(main=Wait(Where.CPU))),
-        crossed(scene.scrutiny(main=Wait(Where.DEVICE, (7, 1, 1)))),
+        crossed(scene.scrutiny(main=ThreadWait(Where.CPU))),
+        crossed(scene.scrutiny(main=ThreadWait(Where.DEVICE, (7, 1, 1)))),
         crossed(scene.scrutiny(main=MESSAGE), Phase.COMMUNICATING),
         crossed(scene.scrutiny(at_work="thread saver waits for storage")),
         crossed(scene.scrutiny(), Phase.DATA),

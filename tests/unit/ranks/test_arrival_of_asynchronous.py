@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from tests.unit.policy.asynchronous_ranks import World, make_world
 
-from holdfast_sidecar.ranks.collectives import Arrival, Cause
+from holdfast_sidecar.ranks.collectives import Arrival, StuckCause
 from holdfast_sidecar.ranks.deadlock import judge
 
 SEEDS = range(150)
@@ -38,7 +38,7 @@ def test_ranks_that_have_entered_groups_in_a_deadly_order_are_proven_to_wait_for
         deadlocks += 1
         found = judge(world.traces(), set(), len(world.ranks))
         assert found is not None, seed
-        assert (found.cause, found.is_hopeless) == (Cause.CROSSED, True), (seed, found)
+        assert (found.cause, found.is_hopeless) == (StuckCause.CROSSED, True), (seed, found)
         stuck = {rank.number for rank in world.ranks if any(one.deeds for one in rank.threads)}
         assert set(found.culprits) <= stuck, (seed, found)
     assert deadlocks > len(SEEDS) / 4

@@ -12,9 +12,9 @@ import pytest
 from tests.unit.ranks.scene import look
 
 from holdfast_sidecar.linux import process
-from holdfast_sidecar.linux.process import Process
-from holdfast_sidecar.linux.syscalls import Wait, Where
-from holdfast_sidecar.ranks.history import RESTED_LOOKS, Scrutiny
+from holdfast_sidecar.linux.process import ProcDirectory
+from holdfast_sidecar.linux.syscalls import ThreadWait, Where
+from holdfast_sidecar.ranks.history import RESTED_LOOKS, Inspection
 from holdfast_sidecar.ranks.inspection import CloserProbe
 from holdfast_sidecar.ranks.observation import RankLook
 from holdfast_sidecar.ranks.stall import proof_of_standing
@@ -46,7 +46,7 @@ def add(proc: Path, pid: int, name: str, call: str | None = LOCKED, children: st
     (proc / str(pid) / "stat").write_text(STAT.format(pid=pid, name=name, zeros=zeros, status=0))
 
 
-def seen(proc: Path, suspect: RankLook | None = None) -> Scrutiny | None:
+def seen(proc: Path, suspect: RankLook | None = None) -> Inspection | None:
     probe, asked = CloserProbe(proc), look(0.0) if suspect is None else suspect
     known = [probe.look([asked], number / 2) for number in range(1, RESTED_LOOKS + 2)]
     return known[-1].get(0)
@@ -230,7 +230,7 @@ def test_the_memory_of_a_process_that_maps_a_file_is_left_alone(
         memory.write(struct.pack("<2Q", 0, 1))
     (proc / f"{PID}/task/{PID}/syscall").write_text(UNTIL)
     add_thread(proc, 1001, "mapper", call)
-    wait = Process(proc / str(PID)).wait(PID, 0.0)
+    wait = ProcDirectory(proc / str(PID)).wait(PID, 0.0)
     assert wait is not None
     assert (wait.where, wait.ends_unaided_s) == (where, ends_s)
 
@@ -240,13 +240,13 @@ def test_one_thread_at_work_is_enough_and_no_further_one_is_looked_at(
 ) -> None:
     for number in (1001, 1002, 1003):
         add_thread(proc, number, "uploader", "257 0x0 0x0 0x0 0x0 0x0 0x0 0x7ffe10 0x7f5d20\n")
-    wait, asked = Process.wait, list[int]()
+    wait, asked = ProcDirectory.wait, list[int]()
 
-    def spy(self: Process, thread: int, now_s: float) -> Wait | None:
+    def spy(self: ProcDirectory, thread: int, now_s: float) -> ThreadWait | None:
         asked.append(thread)
         return wait(self, thread, now_s)
 
-    monkeypatch.setattr(Process, "wait", spy)
+    monkeypatch.setattr(ProcDirectory, "wait", spy)
     known = CloserProbe(proc).look([look(0.0)], 1.0)
     assert known[0].look.at_work == "thread uploader waits for storage"
     assert sorted(asked) == [PID, 1001]

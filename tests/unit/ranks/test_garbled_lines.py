@@ -12,7 +12,7 @@ from tests.unit.performance.stragglers.garbled import Garbled, blamed, remembere
 
 from holdfast_sidecar.performance.stragglers.judge import Judge
 from holdfast_sidecar.records.findings import Moment
-from holdfast_sidecar.records.steps import FIELDS, Cause, SlowStanding, StepLine, parse
+from holdfast_sidecar.records.steps import FIELDS, SlowCause, SlowStanding, StepLine, parse
 
 Told = Callable[[StepLine], StepLine]
 
@@ -61,9 +61,9 @@ def test_who_alone_reports_the_size_of_the_work_was_not_given_more(since: int) -
         sizes = (65536, 1) if line.rank == 0 else (1024, 0)
         return line._replace(tokens=sizes[0], squares=0, work_reported=sizes[1])
 
-    slow = Fault(Cause.CPU_QUOTA, (0,), 0.3, since)
+    slow = Fault(SlowCause.CPU_QUOTA, (0,), 0.3, since)
     standings = follow(Scenario(7, Layout(8), tells_work=False, faults=(slow,)), 80, told)
-    assert [one.cause for one in standings[-1].slow] == [Cause.CPU_QUOTA]
+    assert [one.cause for one in standings[-1].slow] == [SlowCause.CPU_QUOTA]
     assert not any(one.kind == "work" for one in standings[-1].what_ifs)
 
 

@@ -14,16 +14,16 @@ from tests.unit.ranks.test_arrival import PAST, STEP, standing, trace
 
 from holdfast.contract.page import Phase
 from holdfast_sidecar.config.settings import StallSettings
-from holdfast_sidecar.linux.syscalls import Wait, Where
+from holdfast_sidecar.linux.syscalls import ThreadWait, Where
 from holdfast_sidecar.ranks.arrival import judge_collectives, note_rest, settle
-from holdfast_sidecar.ranks.history import Child
+from holdfast_sidecar.ranks.history import Descendant
 from holdfast_sidecar.ranks.stall import find_stalls
 from holdfast_sidecar.records.findings import Finding, Kind
 
 SETTINGS = StallSettings()
 LASTS_S = 4 * 3600.0
 PAST_STEPS = scene.steps(10, data=1, forward=20, backward=20, communicating=20, optimizer=2)
-QUEUE = Wait(Where.QUEUE, (7, 1, 1))
+QUEUE = ThreadWait(Where.QUEUE, (7, 1, 1))
 PHASES = (
     *(Phase.COMPILING, Phase.DATA, Phase.FORWARD, Phase.BACKWARD, Phase.COMMUNICATING),
     *(Phase.OPTIMIZER, Phase.SAVING, Phase.EVALUATING, Phase.IDLE),
@@ -34,38 +34,40 @@ PHASES = (
 class Habit:
     """How a rank looks from outside while it does something."""
 
-    main: Wait = scene.LOCK
+    main: ThreadWait = scene.LOCK
     at_work: str = ""
-    children: Sequence[Child] = ()
-    later: Sequence[Child] | None = None
+    children: Sequence[Descendant] = ()
+    later: Sequence[Descendant] | None = None
     turns: int = 50
     """How often its main thread had got onto a CPU in the end; 50 in the beginning."""
     state: str = "S"
 
 
-def child(cpu_ticks: int = 100, wait: Wait = QUEUE, **changes: object) -> Child:
+def child(cpu_ticks: int = 100, wait: ThreadWait = QUEUE, **changes: object) -> Descendant:
     return replace(scene.child(cpu_ticks=cpu_ticks, wait=wait), **changes)  # type: ignore[arg-type]
 
 
 HABITS = {
-    "evaluates on a CPU": Habit(Wait(Where.CPU), turns=90_000),
-    "evaluates on a GPU and spins": Habit(Wait(Where.CPU), turns=60),
-    "evaluates on a GPU and sleeps meanwhile": Habit(Wait(Where.DEVICE, (202, 1, 1))),
+    "evaluates on a CPU": Habit(ThreadWait(Where.CPU), turns=90_000),
+    "evaluates on a GPU and spins": Habit(ThreadWait(Where.CPU), turns=60),
+    "evaluates on a GPU and sleeps meanwhile": Habit(ThreadWait(Where.DEVICE, (202, 1, 1))),
     "evaluates, its batches made by a worker": Habit(QUEUE, "", [child()], [child(9_000)]),
-    "uploads a checkpoint": Habit(Wait(Where.NETWORK, (45, 1, 1))),
+    "uploads a checkpoint": Habit(ThreadWait(Where.NETWORK, (45, 1, 1))),
     "uploads by a thread": Habit(at_work="thread uploader waits for network"),
     "uploads by a daemon": Habit(at_work="thread uploader waits for another process"),
-    "uploads by a child": Habit(children=[child(wait=Wait(Where.NETWORK))]),
-    "writes a checkpoint": Habit(Wait(Where.STORAGE, (74, 1, 1)), state="D"),
+    "uploads by a child": Habit(children=[child(wait=ThreadWait(Where.NETWORK))]),
+    "writes a checkpoint": Habit(ThreadWait(Where.STORAGE, (74, 1, 1)), state="D"),
     "writes by a thread": Habit(at_work="thread writer waits for storage"),
-    "tries an upload again in half a minute": Habit(Wait(Where.SLEEP, (230, 1, 1), 30.0)),
-    "waits an hour for its quota": Habit(Wait(Where.SLEEP, (230, 1, 1), 3600.0)),
-    "compiles by nvcc": Habit(Wait(Where.CHILD, (61, 1, 1)), "", [child()], [child(9_000)]),
+    "tries an upload again in half a minute": Habit(ThreadWait(Where.SLEEP, (230, 1, 1), 30.0)),
+    "waits an hour for its quota": Habit(ThreadWait(Where.SLEEP, (230, 1, 1), 3600.0)),
+    "compiles by nvcc": Habit(ThreadWait(Where.CHILD, (61, 1, 1)), "", [child()], [child(9_000)]),
     "compiles by a pool of workers": Habit(scene.LOCK, "", [child()], [child(9_000)]),
-    "compiles by a server": Habit(children=[child(wait=Wait(Where.PROCESS))]),
-    "reads its batch itself": Habit(Wait(Where.STORAGE, (0, 1, 1))),
+    "compiles by a server": Habit(children=[child(wait=ThreadWait(Where.PROCESS))]),
+    "reads its batch itself": Habit(ThreadWait(Where.STORAGE, (0, 1, 1))),
     "is fed from storage": Habit(QUEUE, "", [child(state="D", is_worker=True)]),
-    "is fed by who reads the network": Habit(scene.LOCK, "", [child(wait=Wait(Where.NETWORK))]),
+    "is fed by who reads the network": Habit(
+        scene.LOCK, "", [child(wait=ThreadWait(Where.NETWORK))]
+    ),
     "is held by a debugger": Habit(state="t"),
     "is frozen with its control group, in a lock": Habit(state="D"),
     "is looked at by a debugger in a child": Habit(children=[child(state="t")]),

@@ -7,15 +7,15 @@ from dataclasses import replace
 
 from tests.unit.ranks.scene import child, closer, history, look, ranks, scrutiny
 
-from holdfast_sidecar.linux.syscalls import Wait, Where
-from holdfast_sidecar.ranks.history import RESTED_LOOKS, CloserLook, Scrutiny, scrutinise
+from holdfast_sidecar.linux.syscalls import ThreadWait, Where
+from holdfast_sidecar.ranks.history import RESTED_LOOKS, CloserLook, Inspection, scrutinise
 from holdfast_sidecar.ranks.stall import proof_for, proof_of_standing
 
 PATIENCE_S = 120.0
 UPLOADER = "thread uploader waits for network"
 
 
-def looked(*looks: CloserLook) -> Scrutiny | None:
+def looked(*looks: CloserLook) -> Inspection | None:
     known = None
     for one in looks:
         known = scrutinise(known, one)
@@ -39,8 +39,8 @@ def test_a_thread_that_works_between_two_waits_for_a_lock_is_at_work() -> None:
 
 
 def test_so_is_a_child() -> None:
-    rests = child(wait=Wait(Where.QUEUE))
-    works = child(wait=Wait(Where.NETWORK))
+    rests = child(wait=ThreadWait(Where.QUEUE))
+    works = child(wait=ThreadWait(Where.NETWORK))
     looks = [closer(at_s / 5, children=[works if at_s % 3 else rests]) for at_s in range(40)]
     assert not any(is_proven(*looks[:count]) for count in range(len(looks) + 1))
 
@@ -55,7 +55,7 @@ def test_of_a_thread_that_pauses_it_is_seen_first_whether_it_does_anything_then(
 
 
 def test_a_child_that_pauses_is_no_different() -> None:
-    paused = child(wait=Wait(Where.LOCK, (202, 1, 2), 10.0))
+    paused = child(wait=ThreadWait(Where.LOCK, (202, 1, 2), 10.0))
     looks = [closer(at_s / 5, children=[paused]) for at_s in range(60)]
     first = next(count for count in range(len(looks)) if is_proven(*looks[:count]))
     assert looks[first - 1].at_s > 10.0
@@ -63,7 +63,7 @@ def test_a_child_that_pauses_is_no_different() -> None:
 
 def test_a_child_that_rests_without_an_end_keeps_nothing_from_being_proven() -> None:
     """An idle pool's worker waits for the semaphore of its queue."""
-    resting = child(wait=Wait(Where.LOCK, (202, 1, 2)))
+    resting = child(wait=ThreadWait(Where.LOCK, (202, 1, 2)))
     looks = [closer(at_s / 5, children=[resting]) for at_s in range(RESTED_LOOKS)]
     for patience_s in (PATIENCE_S, math.inf):
         assert proof_of_standing(looked(*looks), patience_s)
@@ -75,7 +75,7 @@ def test_a_pause_beyond_all_patience_is_none() -> None:
 
 
 def test_a_wait_with_an_end_is_none_for_ever() -> None:
-    timed = scrutiny(main=Wait(Where.LOCK, (202, 1, 2), 1800.0))
+    timed = scrutiny(main=ThreadWait(Where.LOCK, (202, 1, 2), 1800.0))
     assert proof_of_standing(timed, PATIENCE_S)
     assert not proof_of_standing(timed, math.inf)
 

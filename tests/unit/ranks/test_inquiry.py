@@ -16,12 +16,12 @@ from holdfast_sidecar.ranks.flight_recorder import (
     EAGER_ROUNDS,
     LATER_S,
     STANDS_S,
-    Inquiry,
+    FlightRecorderClient,
     UnknownHandlerError,
 )
 from holdfast_sidecar.ranks.observation import RankHistory, follow
 from holdfast_sidecar.ranks.page import Pages
-from holdfast_sidecar.records.collectives import RankTrace, Standing
+from holdfast_sidecar.records.collectives import CollectiveState, RankTrace
 
 WAIT_S = 5.0
 """For a thread that only has to get its turn."""
@@ -47,7 +47,7 @@ class Ranks:
 class Stage:
     """An inquiry among two ranks, and its clock."""
 
-    inquiry: Inquiry
+    inquiry: FlightRecorderClient
     ranks: Ranks
     told: threading.Event
     histories: dict[int, RankHistory]
@@ -73,7 +73,7 @@ def stage(tmp_path: Path) -> Iterator[Stage]:
     pages.refresh()
     looks = [scene.look(0.0, Phase.COMMUNICATING, rank=rank) for rank in range(2)]
     histories = {look.rank: scene.history(look) for look in looks}
-    yield Stage(Inquiry(pages.held, told.set, ranks.ask), ranks, told, histories)
+    yield Stage(FlightRecorderClient(pages.held, told.set, ranks.ask), ranks, told, histories)
     ranks.may_answer.set()
     pages.close()
 
@@ -181,7 +181,7 @@ def test_in_a_call_that_communicates_without_a_collective_a_message_may_be_await
     told = stage.hear(0.0)
     assert not told[0].awaits_message
     assert told[1].awaits_message
-    pending = Standing("0", "gloo", "default_pg", 3, 2)
+    pending = CollectiveState("0", "gloo", "default_pg", 3, 2)
     stage.ranks.answer = RankTrace(0, answered=True, standings=[pending])
     assert not stage.hear(AGAIN_S)[1].awaits_message
 
@@ -205,6 +205,6 @@ def test_half_an_answer_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_where_hooks_told_of_no_group_the_one_of_all_ranks_is_known(stage: Stage) -> None:
-    standing = Standing("0", "gloo", "default_pg", 3, 2)
+    standing = CollectiveState("0", "gloo", "default_pg", 3, 2)
     stage.ranks.answer = RankTrace(0, answered=True, standings=[standing])
     assert stage.hear(0.0)[0].groups == {"0": 2}

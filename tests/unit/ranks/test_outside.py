@@ -16,9 +16,9 @@ from holdfast_sidecar.components.gpu.ownership import busy_by_pid
 from holdfast_sidecar.components.gpu.readings import Gpu, GpuReading, GpuUser, Signal
 from holdfast_sidecar.linux.sockets import parse_unread, read_unread_bytes
 from holdfast_sidecar.ranks.unhooked import (
+    CandidateProcess,
     OutsideProbe,
     OutsideRank,
-    Process,
     choose_ranks,
     find_ranks,
     parse_io,
@@ -32,11 +32,11 @@ TABLE = """  sl  local_address rem_address   st tx_queue rx_queue tr tm->when re
 """
 
 
-def process(pid: int, parent: int, *command: str, **environ: str) -> Process:
-    return Process(pid, parent, 1000 + pid, command, environ)
+def process(pid: int, parent: int, *command: str, **environ: str) -> CandidateProcess:
+    return CandidateProcess(pid, parent, 1000 + pid, command, environ)
 
 
-def chosen(roots: set[int], *processes: Process) -> list[tuple[int, int]]:
+def chosen(roots: set[int], *processes: CandidateProcess) -> list[tuple[int, int]]:
     found = choose_ranks({one.pid: one for one in processes}, roots)
     return [(one.rank, one.pid) for one in found]
 

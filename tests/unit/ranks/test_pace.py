@@ -10,7 +10,7 @@ from holdfast_sidecar.ranks.history import (
     KEPT,
     LONGEST_US,
     Durations,
-    Pace,
+    PhaseDurations,
     bucket_of,
     longest_us,
 )
@@ -58,8 +58,8 @@ def test_it_keeps_its_size_and_forgets_another_era() -> None:
 
 def test_a_pace_leaves_the_first_two_steps_out_however_they_arrive() -> None:
     slow, usual = steps(2, forward=60_000), steps(4, forward=100)
-    at_once = Pace().after((*slow, *usual))
-    one_by_one = Pace()
+    at_once = PhaseDurations().after((*slow, *usual))
+    one_by_one = PhaseDurations()
     for record in (*slow, *usual):
         one_by_one = one_by_one.after((record,))
     assert at_once == one_by_one
@@ -71,4 +71,4 @@ def test_nothing_of_an_attempt_is_known_in_the_next() -> None:
     old = history(look(1.0, records=steps(10, forward=100)))
     assert old.pace.steps_learnt == 8
     moved_on = history(look(1.0, records=steps(10, forward=100)), look(2.0, rank=1))
-    assert moved_on.pace == Pace()
+    assert moved_on.pace == PhaseDurations()

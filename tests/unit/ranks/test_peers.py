@@ -5,7 +5,7 @@ from typing import Any
 
 from holdfast_sidecar.ranks.probe import parse_peers, parse_traces
 from holdfast_sidecar.records.codec import decode, encode
-from holdfast_sidecar.records.collectives import Call, RankTrace, Standing
+from holdfast_sidecar.records.collectives import CollectiveCall, CollectiveState, RankTrace
 from holdfast_sidecar.records.reports import NodeReport, RankReport
 
 
@@ -32,7 +32,9 @@ def test_ranks_of_other_nodes_in_the_same_attempt_are_peers() -> None:
 
 
 def traced(node: str, rank: int, doubts: bool, attempt: int = 3) -> str:
-    standing = Standing("0", "gloo", "default_pg", 7, 6, [Call(7, "barrier")], "00ff" * 7)
+    standing = CollectiveState(
+        "0", "gloo", "default_pg", 7, 6, [CollectiveCall(7, "barrier")], "00ff" * 7
+    )
     trace = RankTrace(rank, True, {"0": 4}, [standing], is_overdue=True)
     plain = decode(NodeReport, report(node, rank, attempt))
     assert plain is not None

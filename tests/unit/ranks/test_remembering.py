@@ -13,7 +13,7 @@ from tests.unit.ranks.scene import history, look, moment, steps
 from holdfast.contract.page import Flag, Record, RecordFlag, Word, float_bits
 from holdfast_sidecar.config.settings import Settings
 from holdfast_sidecar.controller.fence import KEPT_S, HeartbeatTimes
-from holdfast_sidecar.ranks.observation import RECORDS_KEPT, Attention
+from holdfast_sidecar.ranks.observation import RECORDS_KEPT, RankTracker
 from holdfast_sidecar.ranks.probe import report_rank
 from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.records.reports import NodeReport
@@ -42,7 +42,7 @@ def test_a_node_that_left_the_store_is_told_for_another_hour() -> None:
 
 
 def test_a_new_attempt_begins_with_an_empty_memory() -> None:
-    attention = Attention()
+    attention = RankTracker()
     attention.take_in([look(1.0, records=steps(10, forward=5))], 1.0)
     later = look(2.0)
     renewed = dataclasses.replace(
@@ -123,7 +123,7 @@ def test_what_a_rank_computes_and_holds_is_reported_from_its_page() -> None:
 
 
 def test_histories_stay_bounded() -> None:
-    attention = Attention()
+    attention = RankTracker()
     for now in range(5):
         attention.take_in([look(float(now), records=steps(50, forward=5))], float(now))
     history = attention.histories[0]
@@ -132,7 +132,7 @@ def test_histories_stay_bounded() -> None:
 
 
 def test_steps_of_which_only_the_whole_is_known_are_no_other_work() -> None:
-    attention = Attention()
+    attention = RankTracker()
     whole: dict[str, Any] = {"total_us": 9000, "other_us": 7000, "saving_us": 2000}
     whole["flags"] = RecordFlag.WHOLE_ONLY
     records = (
@@ -147,7 +147,7 @@ def test_steps_of_which_only_the_whole_is_known_are_no_other_work() -> None:
 
 
 def test_what_the_collector_took_adds_up() -> None:
-    attention = Attention()
+    attention = RankTracker()
     paused = tuple(dataclasses.replace(one, collector_us=4000) for one in steps(10, forward=5))
     for now in range(3):
         attention.take_in([look(float(now), records=paused)], float(now))
@@ -155,14 +155,14 @@ def test_what_the_collector_took_adds_up() -> None:
 
 
 def test_an_old_look_is_remembered_and_nobody_is_judged_by_it() -> None:
-    attention = Attention()
+    attention = RankTracker()
     attention.take_in([look(1.0, rank=0), look(2.0, rank=1)], 2.0)
     assert sorted(attention.histories) == [0, 1]
     assert sorted(attention.seen_at(2.0)) == [1]
 
 
 def test_only_ranks_that_are_gone_are_dead() -> None:
-    attention = Attention()
+    attention = RankTracker()
     attention.take_in([look(1.0, rank=0), look(1.0, rank=1, is_gone=True)], 1.0)
     assert [process.pid for process in attention.dead_ranks()] == [1001]
 

@@ -2,11 +2,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from holdfast_sidecar.ranks.stacks import Suspect, spy
+from holdfast_sidecar.ranks.stacks import SuspectProcess, spy
 
-RUNNING = Suspect(rank=0, pid=41, is_stopped=False, has_answered=False)
-STOPPED = Suspect(rank=1, pid=42, is_stopped=True, has_answered=False)
-CULPRIT = Suspect(rank=2, pid=43, is_stopped=False, has_answered=True)
+RUNNING = SuspectProcess(rank=0, pid=41, is_stopped=False, has_answered=False)
+STOPPED = SuspectProcess(rank=1, pid=42, is_stopped=True, has_answered=False)
+CULPRIT = SuspectProcess(rank=2, pid=43, is_stopped=False, has_answered=True)
 
 
 def program(directory: Path, body: str) -> str:

@@ -12,7 +12,7 @@ import pytest
 
 from holdfast.contract.page import STACKS_SIGNAL
 from holdfast_sidecar.ranks.page import RankPage
-from holdfast_sidecar.ranks.stacks import Asked, ask_for_stacks, await_stacks
+from holdfast_sidecar.ranks.stacks import PendingDump, ask_for_stacks, await_stacks
 
 PROC = Path("/proc")
 
@@ -43,9 +43,9 @@ def rank(folder: Path, does: str) -> Iterator[RankPage]:
         process.communicate(b"\n")
 
 
-def asked(file: Path, before: str, since: str) -> Asked:
+def asked(file: Path, before: str, since: str) -> PendingDump:
     file.write_text(before + since)
-    return Asked(Mock(spec=RankPage), file, len(before))
+    return PendingDump(Mock(spec=RankPage), file, len(before))
 
 
 def test_what_was_written_since_the_question_is_the_answer(tmp_path: Path) -> None:

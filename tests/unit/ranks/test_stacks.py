@@ -4,7 +4,7 @@ import faulthandler
 import tempfile
 import threading
 
-from holdfast_sidecar.ranks.stack_dumps import Frame, main_thread, place, tell_places
+from holdfast_sidecar.ranks.stack_dumps import StackFrame, main_thread, place, tell_places
 
 WAITING = """\
 Thread 0x00007f02e52db6c0 (most recent call first):
@@ -47,17 +47,17 @@ def test_native_frames_are_passed_over_where_the_script_is_known() -> None:
 
 def test_hooks_of_ours_are_passed_over() -> None:
     frames = [
-        Frame("all_reduce", "/x/site-packages/torch/distributed/distributed_c10d.py", 3010),
-        Frame("timed.<locals>.wrapper", "/x/holdfast/patches/timed.py", 40),
-        Frame("train_step", "/job/train.py", 17),
+        StackFrame("all_reduce", "/x/site-packages/torch/distributed/distributed_c10d.py", 3010),
+        StackFrame("timed.<locals>.wrapper", "/x/holdfast/patches/timed.py", 40),
+        StackFrame("train_step", "/job/train.py", 17),
     ]
     assert place(frames) == "in all_reduce (train.py:17)"
 
 
 def test_a_rank_that_imports_is_told_by_the_line_that_does() -> None:
     frames = [
-        Frame("_find_and_load", "<frozen importlib._bootstrap>", 1027),
-        Frame("<module>", "/job/train.py", 1),
+        StackFrame("_find_and_load", "<frozen importlib._bootstrap>", 1027),
+        StackFrame("<module>", "/job/train.py", 1),
     ]
     assert place(frames) == "in <module> (train.py:1)"
 
@@ -68,7 +68,7 @@ def test_the_last_dump_of_a_file_counts() -> None:
 
 
 def test_a_stack_without_the_script_is_told_by_its_innermost_call() -> None:
-    frames = [Frame("forkserver_loop", "/usr/lib/python3.11/multiprocessing/forkserver.py", 5)]
+    frames = [StackFrame("forkserver_loop", "/usr/lib/python3.11/multiprocessing/forkserver.py", 5)]
     assert place(frames) == "in forkserver_loop (forkserver.py:5)"
     assert place([]) == ""
     assert place(main_thread("nonsense\n  File\n")) == ""

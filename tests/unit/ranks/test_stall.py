@@ -19,8 +19,8 @@ from tests.unit.ranks.test_arrival import STEP, standing, trace
 
 from holdfast.contract.page import Ending, Phase
 from holdfast_sidecar.config.settings import StallSettings
-from holdfast_sidecar.linux.syscalls import Wait, Where
-from holdfast_sidecar.ranks.history import Child, Scrutiny, scrutinise
+from holdfast_sidecar.linux.syscalls import ThreadWait, Where
+from holdfast_sidecar.ranks.history import Descendant, Inspection, scrutinise
 from holdfast_sidecar.ranks.observation import PeerRank, RankHistory, Ranks
 from holdfast_sidecar.ranks.stall import (
     due_in_s,
@@ -80,7 +80,7 @@ def test_silence_beyond_the_limit_is_a_stall_that_does_not_act() -> None:
     assert finding.since_unix_s == 1_000_000.0
 
 
-def proven(scene: Ranks, proof: Scrutiny | None = None) -> Ranks:
+def proven(scene: Ranks, proof: Inspection | None = None) -> Ranks:
     """The scene, with what closer looks showed of its ranks: by default a lock for ever."""
     return replace(scene, scrutinies=dict.fromkeys(scene.local, proof or scrutiny()))
 
@@ -257,8 +257,8 @@ def test_a_rank_that_all_peers_wait_for_and_that_never_runs_is_a_hang() -> None:
     assert "1 of 1 peers wait" in finding.evidence[2]
 
 
-def in_place(where: Where, ends_unaided_s: float = math.inf) -> Scrutiny:
-    return scrutiny(main=Wait(where, (1, 2, 3), ends_unaided_s))
+def in_place(where: Where, ends_unaided_s: float = math.inf) -> Inspection:
+    return scrutiny(main=ThreadWait(where, (1, 2, 3), ends_unaided_s))
 
 
 @pytest.mark.parametrize(
@@ -266,11 +266,11 @@ def in_place(where: Where, ends_unaided_s: float = math.inf) -> Scrutiny:
     [
         in_place(Where.SLEEP, 1e6),
         in_place(Where.SIGNAL),
-        scrutiny(children=[child(state="S", wait=Wait(Where.QUEUE))]),
+        scrutiny(children=[child(state="S", wait=ThreadWait(Where.QUEUE))]),
     ],
     ids=["a sleep of days", "a signal", "a child that waits for work"],
 )
-def test_waits_that_nothing_outside_ends_are_proof(proof: Scrutiny) -> None:
+def test_waits_that_nothing_outside_ends_are_proof(proof: Inspection) -> None:
     scene = proven(ranks(stuck(2.0), peers=[peer(1)]), proof)
     assert [f.kind for f in judge(scene, 2.0)] == [Kind.HANG]
 
@@ -290,10 +290,10 @@ def test_waits_that_nothing_outside_ends_are_proof(proof: Scrutiny) -> None:
         in_place(Where.LOCK, 1800.0),
         scrutiny(at_work="thread uploader waits for network"),
         scrutiny(children=[child(state="D")]),
-        scrutiny(children=[child(state="S", wait=Wait(Where.NETWORK))]),
+        scrutiny(children=[child(state="S", wait=ThreadWait(Where.NETWORK))]),
         scrutiny(children=[child(cpu_ticks=100)], later=[child(cpu_ticks=200)]),
         scrutiny(children=[child(state="S")]),
-        scrutiny(children=[child(state="t", wait=Wait(Where.QUEUE))]),
+        scrutiny(children=[child(state="t", wait=ThreadWait(Where.QUEUE))]),
         scrutiny(looks=1),
         scrutiny(main=None),
     ],
@@ -318,7 +318,7 @@ def test_waits_that_nothing_outside_ends_are_proof(proof: Scrutiny) -> None:
         "a kernel that says nothing",
     ],
 )
-def test_what_may_go_on_by_itself_stays_a_stall_however_long_peers_wait(proof: Scrutiny) -> None:
+def test_what_may_go_on_by_itself_stays_a_stall_however_long_peers_wait(proof: Inspection) -> None:
     scene = proven(ranks(stuck(40.0), peers=[peer(1, age_s=39.0)]), proof)
     (finding,) = judge(scene, 40.0)
     assert (finding.kind, finding.acts) == (Kind.STALL, False)
@@ -384,15 +384,18 @@ def test_beside_one_that_is_busy_nobody_is_proven_to_hang() -> None:
     assert not any(finding.acts for finding in judge(asked, 40.0))
 
 
-WORKER = child(is_worker=True, state="S", wait=Wait(Where.QUEUE))
-QUEUE = Wait(Where.QUEUE, (1, 2, 3))
+WORKER = child(is_worker=True, state="S", wait=ThreadWait(Where.QUEUE))
+QUEUE = ThreadWait(Where.QUEUE, (1, 2, 3))
 
 
 @pytest.mark.parametrize(
     ("proof", "told"),
     [
-        (scrutiny(main=Wait(Where.STORAGE)), "waits for storage itself"),
-        (scrutiny(Wait(Where.CPU), [replace(WORKER, state="Z", exit_status=9)]), "computes itself"),
+        (scrutiny(main=ThreadWait(Where.STORAGE)), "waits for storage itself"),
+        (
+            scrutiny(ThreadWait(Where.CPU), [replace(WORKER, state="Z", exit_status=9)]),
+            "computes itself",
+        ),
         (scrutiny(QUEUE, [replace(WORKER, state="D")]), "is at work"),
         (scrutiny(QUEUE, [WORKER], [replace(WORKER, cpu_ticks=300)]), "is at work"),
         (scrutiny(QUEUE, [WORKER], [replace(WORKER, transferred=9)]), "is at work"),
@@ -407,7 +410,7 @@ QUEUE = Wait(Where.QUEUE, (1, 2, 3))
         "a thread",
     ],
 )
-def test_a_loader_at_work_is_a_data_stall_and_is_waited_for(proof: Scrutiny, told: str) -> None:
+def test_a_loader_at_work_is_a_data_stall_and_is_waited_for(proof: Inspection, told: str) -> None:
     scene = proven(ranks(stuck(1.1, Phase.DATA), peers=[peer(1)]), proof)
     (finding,) = judge(scene, 1.1)
     assert (finding.kind, finding.acts) == (Kind.DATA_STALL, False)
@@ -434,7 +437,7 @@ def test_a_loader_whose_worker_is_stopped_or_was_killed_is_a_hang() -> None:
 def test_a_stopped_child_of_a_rank_that_makes_its_batches_itself_is_no_hang() -> None:
     stopped = replace(WORKER, state="T")
     for where in (Where.CPU, Where.NETWORK, Where.STORAGE, Where.SLEEP):
-        proof = scrutiny(Wait(where, (1, 2, 3)), [stopped])
+        proof = scrutiny(ThreadWait(where, (1, 2, 3)), [stopped])
         (finding,) = judge(proven(ranks(stuck(1.1, Phase.DATA)), proof), 1.1)
         assert not finding.acts
 
@@ -450,7 +453,7 @@ def test_a_stopped_child_of_a_rank_that_makes_its_batches_itself_is_no_hang() ->
     ],
     ids=["none", "one that rests", "one that ended well", "another program's end", "and its stop"],
 )
-def test_a_loader_of_which_nothing_is_seen_is_only_silent(children: list[Child]) -> None:
+def test_a_loader_of_which_nothing_is_seen_is_only_silent(children: list[Descendant]) -> None:
     scene = proven(ranks(stuck(1.1, Phase.DATA)), scrutiny(QUEUE, children))
     assert [(f.kind, f.acts) for f in judge(scene, 1.1)] == [(Kind.STALL, False)]
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast_sidecar.ranks.stacks import Suspect, choose_suspects, file_name
+from holdfast_sidecar.ranks.stacks import SuspectProcess, choose_suspects, file_name
 
 
 def view(state: str, **children: str) -> dict[str, Any]:
@@ -15,7 +15,7 @@ def view(state: str, **children: str) -> dict[str, Any]:
     }
 
 
-def chosen(views: dict[int, dict[str, Any]], **given: Any) -> list[Suspect]:
+def chosen(views: dict[int, dict[str, Any]], **given: Any) -> list[SuspectProcess]:
     options = {"answered": set(), "culprits": set(), "wants_native": False} | given
     return choose_suspects(views, {rank: 100 + rank for rank in views}, **options)
 
@@ -23,8 +23,8 @@ def chosen(views: dict[int, dict[str, Any]], **given: Any) -> list[Suspect]:
 def test_who_has_answered_is_left_alone() -> None:
     views = {0: view("S"), 1: view("T"), 2: view("S")}
     assert chosen(views, answered={0}, culprits={1}) == [
-        Suspect(1, 101, is_stopped=True, has_answered=False),
-        Suspect(2, 102, is_stopped=False, has_answered=False),
+        SuspectProcess(1, 101, is_stopped=True, has_answered=False),
+        SuspectProcess(2, 102, is_stopped=False, has_answered=False),
     ]
 
 
@@ -32,15 +32,15 @@ def test_native_frames_are_read_of_culprits_only_and_only_when_wanted() -> None:
     views = {0: view("S"), 1: view("S")}
     assert chosen(views, answered={0, 1}, culprits={1}) == []
     native = chosen(views, answered={0, 1}, culprits={1}, wants_native=True)
-    assert native == [Suspect(1, 101, is_stopped=False, has_answered=True)]
+    assert native == [SuspectProcess(1, 101, is_stopped=False, has_answered=True)]
 
 
 def test_children_of_a_culprit_that_stand_still_are_looked_at_and_no_others() -> None:
     children = {"p7": "T", "p8": "S", "p9": "D", "p6": "Z"}
     views = {0: view("S", **children), 1: view("S", p5="T")}
     assert chosen(views, answered={0, 1}, culprits={0}) == [
-        Suspect(-7, 7, is_stopped=True, has_answered=False),
-        Suspect(-9, 9, is_stopped=False, has_answered=False),
+        SuspectProcess(-7, 7, is_stopped=True, has_answered=False),
+        SuspectProcess(-9, 9, is_stopped=False, has_answered=False),
     ]
 
 

@@ -10,7 +10,7 @@ import pytest
 from tests.unit.pretend_pages import set_word, write_page
 
 from holdfast.contract.page import DEATH_OFFSET, Word
-from holdfast_sidecar.ranks.death_watch import DeathWatch, Watch
+from holdfast_sidecar.ranks.death_watch import DeathWatch, MutexWatch
 from holdfast_sidecar.ranks.page import Pages
 from holdfast_sidecar.ranks.probe import RanksProbe
 
@@ -19,11 +19,11 @@ from holdfast_sidecar.ranks.probe import RanksProbe
 class MemoryWaiter:
     """Remembers what it was asked."""
 
-    watched: list[Watch] = field(default_factory=list)
+    watched: list[MutexWatch] = field(default_factory=list)
     forgotten: list[str] = field(default_factory=list)
     is_closed: bool = False
 
-    def watch(self, watch: Watch) -> None:
+    def watch(self, watch: MutexWatch) -> None:
         self.watched.append(watch)
 
     def forget(self, key: str) -> None:

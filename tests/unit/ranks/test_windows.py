@@ -8,7 +8,7 @@ from tests.unit.ranks.scene import history, look, moment, steps
 
 from holdfast.contract.page import Record, Word
 from holdfast_sidecar.config.settings import Settings
-from holdfast_sidecar.ranks.history import WINDOWS_KEPT, Windows
+from holdfast_sidecar.ranks.history import WINDOWS_KEPT, OptimizerWindows
 from holdfast_sidecar.ranks.observation import RankLook
 from holdfast_sidecar.ranks.probe import report_rank
 
@@ -20,9 +20,11 @@ def turn(total_s: float, evaluating_s: float = 0.0) -> Record:
     )
 
 
-def after(turns: list[tuple[Record, int]], windows: Windows | None = None) -> Windows:
+def after(
+    turns: list[tuple[Record, int]], windows: OptimizerWindows | None = None
+) -> OptimizerWindows:
     """A look at each of these steps, and at how often the optimizer was called by then."""
-    known = windows or Windows()
+    known = windows or OptimizerWindows()
     for record, calls in turns:
         known = known.after([record], calls)
     return known
@@ -53,7 +55,7 @@ def test_a_long_one_is_forgotten_after_some_more() -> None:
 
 
 def test_of_a_job_that_was_found_under_way_the_first_is_not_known() -> None:
-    known = Windows().after([turn(1.0)] * 3, 500)
+    known = OptimizerWindows().after([turn(1.0)] * 3, 500)
     assert known.longest_s == 0.0
     assert known.after([turn(7.0)], 501).longest_s == 7.0
 

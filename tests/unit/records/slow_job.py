@@ -8,8 +8,8 @@ from typing import Any
 from holdfast_sidecar.records.plan import Member, Plan
 from holdfast_sidecar.records.reports import NodeReport, RankReport
 from holdfast_sidecar.records.steps import (
-    Cause,
     Efficiency,
+    SlowCause,
     Slowness,
     SlowStanding,
     StepLine,
@@ -21,7 +21,7 @@ SLOW = Slowness(
     ranks=[5],
     node="b",
     role="pp=0",
-    cause=Cause.CPU_QUOTA,
+    cause=SlowCause.CPU_QUOTA,
     part="forward",
     slowdown=0.31,
     confidence=0.95,

@@ -8,7 +8,7 @@ import pytest
 
 from holdfast_sidecar.records import codec
 from holdfast_sidecar.records.checkpoint import LedgerEntry
-from holdfast_sidecar.records.codec import Remembered, decode, encode
+from holdfast_sidecar.records.codec import DecodeCache, decode, encode
 from holdfast_sidecar.records.reports import NodeReport
 
 
@@ -24,9 +24,9 @@ def hits(texts: Sequence[str], known: Sequence[NodeReport | None]) -> int:
 
 
 @pytest.fixture
-def remembered(monkeypatch: pytest.MonkeyPatch) -> Remembered:
+def remembered(monkeypatch: pytest.MonkeyPatch) -> DecodeCache:
     """A memory that nothing else is in."""
-    own = Remembered()
+    own = DecodeCache()
     monkeypatch.setattr(codec, "_REMEMBERED", own)
     return own
 
@@ -39,7 +39,7 @@ def test_a_thousand_reports_are_read_once_however_often_they_are_walked() -> Non
         assert [hits(texts, known) for _ in range(20)] == [1000] * 20
 
 
-def test_of_each_node_no_report_but_the_newest_is_held(remembered: Remembered) -> None:
+def test_of_each_node_no_report_but_the_newest_is_held(remembered: DecodeCache) -> None:
     for beat in range(10, 60):
         texts = reports(50, beat)
         for text in texts:
@@ -51,7 +51,7 @@ def test_of_reports_that_are_too_large_for_the_memory_a_part_is_remembered(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     texts = reports(1000, 1, "x" * 1000)
-    own = Remembered(most_characters=sum(map(len, texts[:400])))
+    own = DecodeCache(most_characters=sum(map(len, texts[:400])))
     monkeypatch.setattr(codec, "_REMEMBERED", own)
     walks = [[decode(NodeReport, text) for text in texts] for _ in range(40)]
     same = [sum(a is b for a, b in zip(one, walks[0], strict=True)) for one in walks[1:]]
@@ -59,7 +59,7 @@ def test_of_reports_that_are_too_large_for_the_memory_a_part_is_remembered(
     assert own.characters <= sum(map(len, texts[:400]))
 
 
-def test_nodes_that_left_are_forgotten_while_others_are_read_on(remembered: Remembered) -> None:
+def test_nodes_that_left_are_forgotten_while_others_are_read_on(remembered: DecodeCache) -> None:
     for text in reports(200, 1, "x" * 1000):
         decode(NodeReport, text)
     few = reports(20, 2)
@@ -70,7 +70,7 @@ def test_nodes_that_left_are_forgotten_while_others_are_read_on(remembered: Reme
 
 
 def test_texts_that_come_once_are_not_held_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    own = Remembered(most_records=100)
+    own = DecodeCache(most_records=100)
     monkeypatch.setattr(codec, "_REMEMBERED", own)
     texts = [f'{{"beat":{n}}}' for n in range(5000)]
     for text in texts:
@@ -79,7 +79,7 @@ def test_texts_that_come_once_are_not_held_for_ever(monkeypatch: pytest.MonkeyPa
 
 
 def test_records_that_are_no_reports_are_remembered_by_what_they_say(
-    remembered: Remembered,
+    remembered: DecodeCache,
 ) -> None:
     """Each ledger entry may name the same writer."""
     texts = [f'{{"incarnation":"i","step":{step}}}' for step in range(3)]

@@ -10,14 +10,14 @@ from tests.unit.records.slow_job import SLOW
 from holdfast_sidecar.config.settings import CostSettings
 from holdfast_sidecar.records.formatting import CAUSES, brief, cost, if_only, percent, who
 from holdfast_sidecar.records.reports import Performance, RankSteps
-from holdfast_sidecar.records.steps import Cause, WhatIf
+from holdfast_sidecar.records.steps import SlowCause, WhatIf
 
 
 def test_who_is_slow_is_said_in_one_line() -> None:
     assert brief(SLOW) == (
         "rank 5 on b, +31 % since step 1200: cpu_quota; the job would be 18 % faster without it"
     )
-    even = dataclasses.replace(SLOW, cause=Cause.UNEVEN_WORK)
+    even = dataclasses.replace(SLOW, cause=SlowCause.UNEVEN_WORK)
     assert brief(even).endswith("uneven_work; the job would be 18 % faster with even work")
     idle = dataclasses.replace(SLOW, gain=0.001)
     assert brief(idle).endswith("since step 1200: cpu_quota")
@@ -51,7 +51,7 @@ def test_what_would_make_the_job_faster(kind: str, what: str, words: str) -> Non
 
 
 def test_every_cause_has_words() -> None:
-    assert set(CAUSES) == set(Cause)
+    assert set(CAUSES) == set(SlowCause)
 
 
 def job(memory_total: int) -> Performance:

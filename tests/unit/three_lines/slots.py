@@ -10,7 +10,7 @@ import torch
 
 from holdfast.contract import page, snapshot_file
 from holdfast.contract.page import Order, OrderKind
-from holdfast.contract.snapshot_file import HEADER_SIZE, MAGIC, Word, slot_name
+from holdfast.contract.snapshot_file import HEADER_SIZE, MAGIC, HeaderWord, slot_name
 from holdfast.recording.placement import Placement
 from holdfast.recording.recorder import Recorder
 from holdfast.snapshots.schedule import Rounds
@@ -31,7 +31,7 @@ def make_slot(folder, rank, number, size=SIZE):
     draft = path.with_name(f".{path.name}")
     descriptor = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
     os.posix_fallocate(descriptor, 0, size)
-    words = {Word.MAGIC: MAGIC, Word.RANK: rank, Word.FILE_SIZE: size}
+    words = {HeaderWord.MAGIC: MAGIC, HeaderWord.RANK: rank, HeaderWord.FILE_SIZE: size}
     for word, value in words.items():
         os.pwrite(descriptor, struct.pack("<Q", value), int(word) * 8)
     os.close(descriptor)

@@ -14,7 +14,7 @@ from torch.optim.optimizer import _global_optimizer_pre_hooks as optimizer_hooks
 
 from holdfast.contract import page
 from holdfast.contract.page import OrderKind, Phase, ReplyState, Word
-from holdfast.contract.snapshot_file import Word as FileWord
+from holdfast.contract.snapshot_file import HeaderWord as FileWord
 from holdfast.contract.snapshot_file import parse_state
 from holdfast.guard import Guard
 from holdfast.rank import process

@@ -8,7 +8,7 @@ import pytest
 import torch
 from tests.unit.three_lines.slots import JOB, SIZE, Rank, make_slot, sealed_steps, train_one
 
-from holdfast.contract.snapshot_file import HEADER_SIZE, Word, parse_header
+from holdfast.contract.snapshot_file import HEADER_SIZE, HeaderWord, parse_header
 from holdfast.recording.placement import Placement
 from holdfast.snapshots.found import Fetched, SlotsOfBefore, find, newest_common
 from holdfast.snapshots.slot import open_slot
@@ -94,7 +94,7 @@ def test_a_file_that_took_the_place_of_another_is_noticed(tmp_path):
 def test_the_old_checksum_does_not_vouch_for_a_step_that_is_sealed_again(taken):
     path = taken.folder / "rank-0-slot-0"
     with path.open("r+b") as stream:
-        for word, value in ((Word.CHECKED, 3), (Word.DATA_CRC, 7)):
+        for word, value in ((HeaderWord.CHECKED, 3), (HeaderWord.DATA_CRC, 7)):
             os.pwrite(stream.fileno(), struct.pack("<Q", value), int(word) * 8)
     assert parse_header(path.read_bytes()[:HEADER_SIZE]).data_crc == 7
     slot = open_slot(path)
@@ -202,7 +202,7 @@ def test_a_slot_that_is_damaged_holds_nothing(taken, name):
     at, flip = {
         "layout": (HEADER_SIZE + 10, 1),
         "state": (header.state_offset + 10, 1),
-        "header": (int(Word.DATA_OFFSET) * 8, 64),
+        "header": (int(HeaderWord.DATA_OFFSET) * 8, 64),
         "job": (64 * 8, 1),
     }[name]
     with path.open("r+b") as stream:
@@ -226,7 +226,7 @@ def test_a_changed_byte_of_the_data_is_found_where_the_sidecar_left_a_checksum(t
     header = parse_header(data[:HEADER_SIZE])
     crc = zlib.crc32(data[header.data_offset : header.data_offset + header.data_size])
     with path.open("r+b") as stream:
-        os.pwrite(stream.fileno(), struct.pack("<QQ", 3, crc), int(Word.CHECKED) * 8)
+        os.pwrite(stream.fileno(), struct.pack("<QQ", 3, crc), int(HeaderWord.CHECKED) * 8)
         find(taken.folder, 0, JOB).check((0, 2))
         byte = os.pread(stream.fileno(), 1, header.data_offset)[0]
         os.pwrite(stream.fileno(), bytes([byte ^ 1]), header.data_offset)

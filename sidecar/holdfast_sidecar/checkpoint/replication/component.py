@@ -11,10 +11,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from holdfast.contract.page import Word
-from holdfast_sidecar.checkpoint.replication.fetch import Means, Neighbours, PeerCounts, Tally
+from holdfast_sidecar.checkpoint.replication.fetch import (
+    Neighbours,
+    PeerCounts,
+    TransferContext,
+    TransferCounts,
+)
 from holdfast_sidecar.checkpoint.replication.pull import Transfers
 from holdfast_sidecar.checkpoint.replication.server import Hosting
-from holdfast_sidecar.checkpoint.replication.wire import Bucket, Credentials, Throttle
+from holdfast_sidecar.checkpoint.replication.wire import Bucket, PeerCredentials, Throttle
 from holdfast_sidecar.checkpoint.snapshot.files import NAMED
 from holdfast_sidecar.checkpoint.snapshot.memory import SlotMemory
 from holdfast_sidecar.config.settings import SnapshotSettings
@@ -47,11 +52,11 @@ class NodePeers:
     """Has the loop tick at once."""
     memory: SlotMemory = NAMED
     counts: PeerCounts = field(default_factory=PeerCounts)
-    _tally: Tally = field(default_factory=Tally)
+    _tally: TransferCounts = field(default_factory=TransferCounts)
     _throttle: Throttle = field(init=False)
     _hosting: Hosting = field(init=False)
     _transfers: Transfers = field(init=False)
-    _waits: dict[int, replication.Wait] = field(default_factory=dict)
+    _waits: dict[int, replication.ReplicaWait] = field(default_factory=dict)
     _waits_of: int = -1
     _trouble: list[str] = field(default_factory=list)
 
@@ -110,7 +115,7 @@ class NodePeers:
         self._transfers.cut()
         self._hosting.close()
 
-    def _means(self, orders: Orders) -> Means | None:
+    def _means(self, orders: Orders) -> TransferContext | None:
         key, plan = orders.key, orders.plan
         if key is None or plan is None or plan.state not in ("running", "evidence"):
             return None
@@ -118,8 +123,10 @@ class NodePeers:
             secret = bytes.fromhex(key.secret)
         except ValueError:
             return None  # written by none of us
-        own = Credentials(self.job, key.attempt, self.node, secret)
-        return Means(own, self._transfers.copies, self._throttle, self._tally, self.memory)
+        own = PeerCredentials(self.job, key.attempt, self.node, secret)
+        return TransferContext(
+            own, self._transfers.copies, self._throttle, self._tally, self.memory
+        )
 
     def _arm(self, orders: Orders, now_s: float) -> tuple[dict[str, str], int]:
         order = orders.peer
@@ -145,7 +152,7 @@ class NodePeers:
         )
         for look in looks:
             self._waits[look.rank] = wait = replication.judge_peer_wait(
-                self._waits.get(look.rank, replication.Wait()),
+                self._waits.get(look.rank, replication.ReplicaWait()),
                 look.words[Word.SNAPSHOT_SEALED] - 1,
                 safe.get(look.rank, -1),
                 is_paired,

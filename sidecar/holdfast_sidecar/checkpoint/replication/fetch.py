@@ -29,17 +29,22 @@ from holdfast.contract.snapshot_file import (
     fetched_name,
     slot_name,
 )
-from holdfast_sidecar.checkpoint.replication.slots import Copies, Expected, SlotBusy, read_slots
+from holdfast_sidecar.checkpoint.replication.slots import Copies, Expected, SlotInUse, read_slots
 from holdfast_sidecar.checkpoint.replication.transfer import (
     Flow,
     GivenUp,
     Partial,
     Partner,
     Sealed,
-    Source,
+    SlotServer,
     connected,
 )
-from holdfast_sidecar.checkpoint.replication.wire import Credentials, Lifeline, Refused, Throttle
+from holdfast_sidecar.checkpoint.replication.wire import (
+    Lifeline,
+    PeerCredentials,
+    ProtocolError,
+    Throttle,
+)
 from holdfast_sidecar.checkpoint.snapshot.files import NAMED
 from holdfast_sidecar.checkpoint.snapshot.memory import SlotMemory
 from holdfast_sidecar.linux.threads import start_thread
@@ -68,7 +73,7 @@ class PeerCounts:
 
 
 @dataclass
-class Tally:
+class TransferCounts:
     """Counts from any thread."""
 
     _counts: PeerCounts = field(default_factory=PeerCounts)
@@ -99,7 +104,7 @@ class Tally:
 
 # What every kind of transfer needs: who asks, where copies go, how fast, and who counts.
 
-FAILURES = (OSError, Refused, SlotBusy, GivenUp)
+FAILURES = (OSError, ProtocolError, SlotInUse, GivenUp)
 """What a transfer may end with; the other node, the network and our own memory are all in it."""
 
 AGAIN_S = 0.2
@@ -107,13 +112,13 @@ LONGEST_AGAIN_S = 2.0
 
 
 @dataclass(frozen=True)
-class Means:
+class TransferContext:
     """Shared by the transfers of one attempt."""
 
-    own: Credentials
+    own: PeerCredentials
     copies: Copies
     throttle: Throttle
-    tally: Tally
+    tally: TransferCounts
     memory: SlotMemory = NAMED
 
     @property
@@ -123,7 +128,7 @@ class Means:
 
     def pull(
         self,
-        source: Source,
+        source: SlotServer,
         room: str,
         path: Path,
         expected: Expected,
@@ -190,7 +195,7 @@ class Fetching:
         shm: Path,
         holders: Mapping[int, str],
         partner: Callable[[str], Partner],
-        means: Means,
+        means: TransferContext,
         guess: int = -1,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -215,7 +220,7 @@ class Fetching:
     def run(self) -> None:
         """Fetch everything, then leave word."""
         started_s = self._clock()
-        word = Word(self._shm, self._means.attempt)
+        word = FetchWord(self._shm, self._means.attempt)
         word.reserve()
         reasons = self._fetch_each(1, UNREACHED_S, started_s + FETCHED_WITHIN_S)
         if not reasons and not self._lifeline.is_cut:
@@ -271,7 +276,9 @@ class Fetching:
             self._lifeline.wait(pause_s(failures))
             failures += 1
 
-    def _fetch(self, source: Source, rank: int, most: int, until_s: float, partial: Partial) -> str:
+    def _fetch(
+        self, source: SlotServer, rank: int, most: int, until_s: float, partial: Partial
+    ) -> str:
         """Bring the likeliest steps: which of them all ranks have is for the ranks to say."""
         offered = sorted(source.has(rank), key=self._likelihood, reverse=True)[:MOST_FETCHED]
         wanted = {Copy(one.attempt, one.step): one for one in offered}
@@ -311,7 +318,7 @@ class Fetching:
         return directory / slot_name(rank, free[0])
 
 
-class Word:
+class FetchWord:
     """For the ranks of an attempt: that all is here, or why not."""
 
     def __init__(self, shm: Path, attempt: int) -> None:

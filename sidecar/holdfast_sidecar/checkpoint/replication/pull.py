@@ -16,20 +16,20 @@ from holdfast.contract.snapshot_file import OWN_DIRECTORY
 from holdfast_sidecar.checkpoint.replication.fetch import (
     FAILURES,
     Fetching,
-    Means,
     Neighbours,
+    TransferContext,
     marker_path,
     pause_s,
 )
-from holdfast_sidecar.checkpoint.replication.slots import Copies, Expected, SlotBusy
+from holdfast_sidecar.checkpoint.replication.slots import Copies, Expected, SlotInUse
 from holdfast_sidecar.checkpoint.replication.transfer import (
     Partial,
     Partner,
     Sealed,
-    Source,
+    SlotServer,
     connected,
 )
-from holdfast_sidecar.checkpoint.replication.wire import Credentials, Lifeline
+from holdfast_sidecar.checkpoint.replication.wire import Lifeline, PeerCredentials
 from holdfast_sidecar.linux.threads import start_thread
 from holdfast_sidecar.policy.replication import Copy, is_abandoned, ranks_of
 from holdfast_sidecar.records.checkpoint import PeerOrder
@@ -44,7 +44,7 @@ that exists says so within a heartbeat."""
 
 
 @dataclass(frozen=True)
-class Followed:
+class ReplicaSource:
     """Whom to follow."""
 
     partner: Partner
@@ -55,7 +55,9 @@ class Followed:
 class Following:
     """One rank's copies, in a thread of its own from `start` until cut."""
 
-    def __init__(self, followed: Followed, means: Means, existing: Callable[[], int]) -> None:
+    def __init__(
+        self, followed: ReplicaSource, means: TransferContext, existing: Callable[[], int]
+    ) -> None:
         """`existing`: newest step of this attempt that some node reported to exist on all ranks."""
         self._followed = followed
         self._means = means
@@ -92,7 +94,7 @@ class Following:
                 self._lifeline.wait(pause_s(failures))
                 failures += 1
 
-    def _follow(self, source: Source) -> None:
+    def _follow(self, source: SlotServer) -> None:
         rank, attempt = self._followed.rank, self._followed.attempt
         newest = self._means.copies.newest(rank, attempt)
         if newest >= 0:  # a sidecar that was restarted, or a connection that broke before this
@@ -103,7 +105,7 @@ class Following:
                 newest = sealed.step
                 source.confirm(rank, attempt, newest)
 
-    def _bring(self, source: Source, sealed: Sealed) -> bool:
+    def _bring(self, source: SlotServer, sealed: Sealed) -> bool:
         rank, attempt = self._followed.rank, self._followed.attempt
         path = self._room(sealed.existing, sealed.settled) or self._room(self._existing())
         if path is None:
@@ -127,7 +129,7 @@ STREAMS = 2
 taken from training."""
 
 
-class Gathering:
+class ReplicaPull:
     """Runs in threads of its own from `start` until done or cut."""
 
     def __init__(
@@ -135,7 +137,7 @@ class Gathering:
         order: PeerOrder,
         sources: Mapping[str, Sequence[int]],
         partner: Callable[[str], Partner],
-        means: Means,
+        means: TransferContext,
         wake: Callable[[], None],
     ) -> None:
         """sources: node -> its ranks. partner: how to call a node now (raises OSError)."""
@@ -191,7 +193,7 @@ class Gathering:
             in_hand.put_back()
             partial.close()
 
-    def _gather(self, source: Source, in_hand: _InHand, partial: Partial) -> None:
+    def _gather(self, source: SlotServer, in_hand: _InHand, partial: Partial) -> None:
         while not self._lifeline.is_cut and (rank := in_hand.take()) is not None:
             if self._bring(source, rank, partial):
                 in_hand.done()
@@ -199,13 +201,13 @@ class Gathering:
             else:
                 in_hand.put_back()
 
-    def _bring(self, source: Source, rank: int, partial: Partial) -> bool:
+    def _bring(self, source: SlotServer, rank: int, partial: Partial) -> bool:
         order, copies = self.order, self._means.copies
         if copies.has(rank, Copy(order.attempt, order.step)):
             return True
         path = copies.next_path(rank, order.attempt, order.through, may_be_newest=False)
         if path is None:
-            raise SlotBusy
+            raise SlotInUse
         expected = Expected(self._means.own.job, rank, order.attempt, order.step)
         flow = self._means.flow(self._lifeline)
         return self._means.pull(source, OWN_DIRECTORY, path, expected, flow, partial)
@@ -257,10 +259,10 @@ class Transfers:
         self._node = node
         self._shm = shm
         self._wake = wake
-        self._gathering: Gathering | None = None
-        self._following: dict[Followed, Following] = {}
+        self._gathering: ReplicaPull | None = None
+        self._following: dict[ReplicaSource, Following] = {}
         self._fetching: Fetching | None = None
-        self._own: Credentials | None = None
+        self._own: PeerCredentials | None = None
         self._neighbours = Neighbours(node)
         self.copies = Copies(shm)
 
@@ -270,7 +272,7 @@ class Transfers:
         gathering = self._gathering
         return gathering.order.identifier if gathering is not None and gathering.is_done else ""
 
-    def follow(self, orders: Orders, neighbours: Neighbours, means: Means | None) -> None:
+    def follow(self, orders: Orders, neighbours: Neighbours, means: TransferContext | None) -> None:
         """Start and cut. `means` None: no attempt runs, so nothing may go on."""
         self._neighbours = neighbours
         if means is None or orders.plan is None:
@@ -297,7 +299,7 @@ class Transfers:
             self._fetching.cut()
             self._fetching = None
 
-    def _gather(self, order: PeerOrder | None, plan: Plan, means: Means) -> None:
+    def _gather(self, order: PeerOrder | None, plan: Plan, means: TransferContext) -> None:
         if order is None or order.state == "standing":
             return
         running = self._gathering
@@ -308,17 +310,17 @@ class Transfers:
         if order.state != "armed" or not is_new or not sources:
             return
         ranks = {source: ranks_of(plan, source) for source in sources}
-        gathering = Gathering(order, ranks, self._partner, means, self._wake)
+        gathering = ReplicaPull(order, ranks, self._partner, means, self._wake)
         self._gathering = gathering if gathering.start() else None
 
-    def _follow(self, order: PeerOrder | None, plan: Plan, means: Means) -> None:
+    def _follow(self, order: PeerOrder | None, plan: Plan, means: TransferContext) -> None:
         wanted = set()
         if order is not None and order.state == "standing":
             for source in self._sources(order):
                 partner = self._neighbours.partner(source)
                 if partner is not None:
                     ranks = ranks_of(plan, source)
-                    wanted |= {Followed(partner, rank, order.attempt) for rank in ranks}
+                    wanted |= {ReplicaSource(partner, rank, order.attempt) for rank in ranks}
         for gone in self._following.keys() - wanted:
             self._following.pop(gone).cut()
         for new in wanted - self._following.keys():
@@ -332,7 +334,7 @@ class Transfers:
     def _sources(self, order: PeerOrder) -> list[str]:
         return sorted(source for source, holder in order.pulls.items() if holder == self._node)
 
-    def _fetch(self, plan: Plan, means: Means) -> None:
+    def _fetch(self, plan: Plan, means: TransferContext) -> None:
         candidate = next((c for c in plan.resume if c.tier == "snapshot"), None)
         if plan.state != "running" or candidate is None or self._fetching is not None:
             return

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from holdfast.contract.snapshot_file import OWN_DIRECTORY
-from holdfast_sidecar.checkpoint.replication.fetch import Tally
+from holdfast_sidecar.checkpoint.replication.fetch import TransferCounts
 from holdfast_sidecar.checkpoint.replication.slots import SealWatch
 from holdfast_sidecar.checkpoint.replication.transfer import (
     NO_MORE,
@@ -29,8 +29,8 @@ from holdfast_sidecar.checkpoint.replication.transfer import (
 from holdfast_sidecar.checkpoint.replication.wire import (
     HANDSHAKE_S,
     Channel,
-    Credentials,
-    Refused,
+    PeerCredentials,
+    ProtocolError,
     Wire,
     answer,
 )
@@ -72,7 +72,7 @@ class PeerServer:
         self._listen = listen
         self._converse = converse
         self._handshake_s = handshake_s
-        self._own: Credentials | None = None
+        self._own: PeerCredentials | None = None
         self._socket: socket.socket | None = None
         self._callers = _Callers()
         self.counts = ServerCounts()
@@ -87,7 +87,7 @@ class PeerServer:
             self.close()
             raise BlockingIOError(errno.EAGAIN, NONE_LEFT)
 
-    def admit(self, own: Credentials | None) -> None:
+    def admit(self, own: PeerCredentials | None) -> None:
         """Serve those of this attempt from now on; None: nobody. Callers of another one must go."""
         if own != self._own:
             self._own = own
@@ -136,13 +136,13 @@ class PeerServer:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             own = self._own
             if own is None:
-                raise Refused("no attempt runs")
+                raise ProtocolError("no attempt runs")
             channel = answer(Wire(connection), own, self._handshake_s)
             self._callers.know(connection)
             self._converse(channel, lambda: self._own != own)
         except ConnectionError:
             self._note_hang_up(connection)
-        except (OSError, Refused) as error:
+        except (OSError, ProtocolError) as error:
             self._refuse(str(error))
         finally:
             self._callers.see_off(connection)
@@ -199,7 +199,7 @@ class _Callers:
 class Hosting:
     """Serves one attempt at a time. The loop calls; the server's threads call back."""
 
-    def __init__(self, shm: Path, listen: str, tally: Tally) -> None:
+    def __init__(self, shm: Path, listen: str, tally: TransferCounts) -> None:
         self._shm = shm
         self._listen = listen
         self._tally = tally
@@ -236,7 +236,7 @@ class Hosting:
         """Where other nodes call; empty: nowhere."""
         return "" if self._server is None else self._server.address(node_address)
 
-    def admit(self, own: Credentials | None) -> None:
+    def admit(self, own: PeerCredentials | None) -> None:
         """Serve callers of this attempt from now on; None: nobody."""
         if self._server is not None:
             self._server.admit(own)

@@ -25,13 +25,13 @@ from holdfast.contract.snapshot_file import (
     COPIES_DIRECTORY,
     HEADER_SIZE,
     SLOT_NAME,
+    HeaderWord,
     SlotHeader,
-    Word,
     open_slot_file,
     parse_header,
     slot_name,
 )
-from holdfast_sidecar.checkpoint.replication.wire import Refused
+from holdfast_sidecar.checkpoint.replication.wire import ProtocolError
 from holdfast_sidecar.checkpoint.snapshot.files import NAMED
 from holdfast_sidecar.checkpoint.snapshot.memory import SlotMemory
 from holdfast_sidecar.linux.threads import start_thread
@@ -41,7 +41,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class SlotFile:
+class ReplicaSlot:
     """A slot's file and what its header said when it was read."""
 
     path: Path
@@ -71,7 +71,7 @@ class HeldSlot:
         )
 
 
-def read_slots(directory: Path, rank: int | None = None) -> list[SlotFile]:
+def read_slots(directory: Path, rank: int | None = None) -> list[ReplicaSlot]:
     """Slots of this rank (None: of all), sealed or not; what is none is left out."""
     try:
         paths = sorted(directory.iterdir())
@@ -84,11 +84,11 @@ def read_slots(directory: Path, rank: int | None = None) -> list[SlotFile]:
             continue
         header = read_header(path)
         if header is not None and header.rank == int(match[1]):
-            found.append(SlotFile(path, int(match[2]), header))
+            found.append(ReplicaSlot(path, int(match[2]), header))
     return found
 
 
-def sealed_slots(directory: Path, rank: int | None = None) -> list[SlotFile]:
+def sealed_slots(directory: Path, rank: int | None = None) -> list[ReplicaSlot]:
     """The sealed ones, newest first."""
     sealed = [s for s in read_slots(directory, rank) if s.header.sealed_step is not None]
     return sorted(sealed, key=lambda s: (s.header.attempt, s.header.step), reverse=True)
@@ -159,7 +159,7 @@ def zones(header: SlotHeader) -> tuple[tuple[int, int], tuple[int, int]]:
 _WORD = struct.Struct("<Q")
 
 
-class SlotBusy(Exception):
+class SlotInUse(Exception):
     """Somebody reads or writes the slot that was to be overwritten."""
 
 
@@ -177,9 +177,9 @@ def parse_expected(raw_header: bytes, expected: Expected) -> SlotHeader:
     """The header that was sent, if it is what was asked for; raises Refused."""
     header = parse_header(raw_header)
     if header is None or not is_plausible(header):
-        raise Refused("what was sent is no slot")
+        raise ProtocolError("what was sent is no slot")
     if Expected(header.job, header.rank, header.attempt, header.step) != expected:
-        raise Refused(f"another slot was sent than {expected}")
+        raise ProtocolError(f"another slot was sent than {expected}")
     return header
 
 
@@ -194,7 +194,7 @@ class SlotCopy:
         self._descriptor = _open_whole(path, header.file_size, memory)
         try:
             self._take_lock()
-            self._store(Word.SEALED, 0)
+            self._store(HeaderWord.SEALED, 0)
             os.pwrite(self._descriptor, unsealed(raw_header), 0)
         except BaseException:
             os.close(self._descriptor)
@@ -212,11 +212,11 @@ class SlotCopy:
         layout = os.pread(self._descriptor, header.layout_size, HEADER_SIZE)
         state = os.pread(self._descriptor, header.state_size, header.state_offset)
         if (zlib.crc32(layout), zlib.crc32(state)) != (header.layout_crc, header.state_crc):
-            raise Refused("layout or state are not what their checksums say")
-        self._store(Word.SEALED_NS, time.monotonic_ns())
-        self._store(Word.DATA_CRC, data_crc)
-        self._store(Word.CHECKED, header.step + 1)
-        self._store(Word.SEALED, header.step + 1)
+            raise ProtocolError("layout or state are not what their checksums say")
+        self._store(HeaderWord.SEALED_NS, time.monotonic_ns())
+        self._store(HeaderWord.DATA_CRC, data_crc)
+        self._store(HeaderWord.CHECKED, header.step + 1)
+        self._store(HeaderWord.SEALED, header.step + 1)
 
     def close(self) -> None:
         """Let go of file and lock."""
@@ -226,9 +226,9 @@ class SlotCopy:
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise SlotBusy from None
+            raise SlotInUse from None
 
-    def _store(self, word: Word, value: int) -> None:
+    def _store(self, word: HeaderWord, value: int) -> None:
         os.pwrite(self._descriptor, _WORD.pack(value), 8 * word)
 
 
@@ -242,7 +242,7 @@ def clear(path: Path, attempt: int, step: int) -> bool:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         header = parse_header(os.pread(descriptor, HEADER_SIZE, 0))
         if header is not None and (header.attempt, header.sealed_step) == (attempt, step):
-            os.pwrite(descriptor, _WORD.pack(0), 8 * Word.SEALED)
+            os.pwrite(descriptor, _WORD.pack(0), 8 * HeaderWord.SEALED)
         return True
     except BlockingIOError:
         return False
@@ -254,7 +254,7 @@ def unsealed(raw_header: bytes) -> bytes:
     """A header without the words that say whether it is whole, and checked: what is left tells one
     sealing of a slot from any other."""
     header = bytearray(raw_header)
-    for word in (Word.SEALED, Word.CHECKED, Word.DATA_CRC):
+    for word in (HeaderWord.SEALED, HeaderWord.CHECKED, HeaderWord.DATA_CRC):
         _WORD.pack_into(header, 8 * word, 0)
     return bytes(header)
 
@@ -342,7 +342,7 @@ class Copies:
             unlink(owned_file(slot.path), missing_ok=True)
 
 
-def _copy(slot: SlotFile) -> Copy:
+def _copy(slot: ReplicaSlot) -> Copy:
     return Copy(slot.header.attempt, slot.header.step)
 
 

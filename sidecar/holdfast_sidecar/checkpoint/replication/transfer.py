@@ -24,9 +24,9 @@ from holdfast.contract.snapshot_file import COPIES_DIRECTORY, HEADER_SIZE, OWN_D
 from holdfast_sidecar.checkpoint.replication.slots import (
     Expected,
     HeldSlot,
+    ReplicaSlot,
     SealWatch,
     SlotCopy,
-    SlotFile,
     holding,
     parse_expected,
     sealed_slots,
@@ -37,9 +37,9 @@ from holdfast_sidecar.checkpoint.replication.wire import (
     CHUNK_SIZE,
     FRAME_S,
     Channel,
-    Credentials,
     Lifeline,
-    Refused,
+    PeerCredentials,
+    ProtocolError,
     Throttle,
     Wire,
     call,
@@ -120,7 +120,7 @@ class Partial:
             self._copy = SlotCopy(path, header, raw_header, memory)
             self._place, self._header = (path, expected), unsealed(raw_header)
         elif start != self.received or unsealed(raw_header) != self._header:
-            raise Refused(f"the rest of another slot was sent than that of {expected}")
+            raise ProtocolError(f"the rest of another slot was sent than that of {expected}")
         return header
 
     def write(self, offset: int, chunk: memoryview, *, sums: bool) -> None:
@@ -136,7 +136,9 @@ class Partial:
         assert self._place is not None
         if told_crc != self._crc:
             _, expected = self._place
-            raise Refused(f"step {expected.step} of rank {expected.rank} came in with other bytes")
+            raise ProtocolError(
+                f"step {expected.step} of rank {expected.rank} came in with other bytes"
+            )
         self._copy.seal(self._crc)
 
 
@@ -171,9 +173,11 @@ def receive_slot(
         _receive_zone(channel, partial, _Stretch(*data, before=plain[1], sums=True), flow, room)
         end = channel.receive()
         if end.get("sealed") is not True:
-            raise Refused(f"step {header.step} of rank {header.rank} changed while it was sent")
+            raise ProtocolError(
+                f"step {header.step} of rank {header.rank} changed while it was sent"
+            )
         partial.seal(end.get("crc"))
-    except Refused:
+    except ProtocolError:
         partial.close()
         raise
     partial.close()
@@ -199,7 +203,7 @@ def _send_zone(
         ahead = min(left, CHUNK_SIZE, unsent or left)
         count = slot.read(offset, room[:ahead])
         if count == 0:
-            raise Refused("the slot's file was cut short")
+            raise ProtocolError("the slot's file was cut short")
         crc = zlib.crc32(room[:count], crc) if sums else 0
         if unsent:
             unsent -= count
@@ -263,7 +267,7 @@ class Partner:
 
 
 @dataclass(frozen=True)
-class Source:
+class SlotServer:
     """An open channel to a node that has slots."""
 
     channel: Channel
@@ -283,7 +287,7 @@ class Source:
         answer = self._ask({"ask": "has", "rank": rank}, FRAME_S)
         steps = answer.get("steps")
         if not isinstance(steps, list) or not all(isinstance(one, dict) for one in steps):
-            raise Refused("a list of steps that is none")
+            raise ProtocolError("a list of steps that is none")
         return [
             Sealed(number(one, "attempt"), number(one, "step"), str(one.get("room")))
             for one in steps
@@ -319,17 +323,17 @@ class Source:
 
 
 @contextlib.contextmanager
-def connected(partner: Partner, own: Credentials, lifeline: Lifeline) -> Iterator[Source]:
+def connected(partner: Partner, own: PeerCredentials, lifeline: Lifeline) -> Iterator[SlotServer]:
     """Connect to a node and prove each other. Raises OSError or Refused."""
     address, node = partner.address, partner.node
     host, _, port = address.rpartition(":")
     if not port.isdecimal():
-        raise Refused(f"{address!r} is no address")
+        raise ProtocolError(f"{address!r} is no address")
     target = (host.strip("[]"), int(port))
     connection = socket.create_connection(target, timeout=CONNECT_S)
     with connection, lifeline.holding(connection):
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        yield Source(call(Wire(connection), own, node))
+        yield SlotServer(call(Wire(connection), own, node))
 
 
 # What a sidecar's server reads from and writes into the pages of its ranks: which snapshot a rank
@@ -481,13 +485,13 @@ class Conversation:
             request = self.channel.receive(IDLE_S)
             answer = answers.get(str(request.get("ask")))
             if answer is None:
-                raise Refused(f"it asks for {request.get('ask')!r}")
+                raise ProtocolError(f"it asks for {request.get('ask')!r}")
             answer(request)
 
     def _newer(self, request: Mapping[str, Any]) -> None:
         rank, attempt, than = (number(request, name) for name in ("rank", "attempt", "than"))
 
-        def look() -> SlotFile | None:
+        def look() -> ReplicaSlot | None:
             found = self._sealed(OWN_DIRECTORY, rank, attempt)
             return found[0] if found and found[0].header.step > than else None
 
@@ -507,10 +511,10 @@ class Conversation:
     def _slot(self, request: Mapping[str, Any]) -> None:
         room = request.get("room")
         if room not in ROOMS:
-            raise Refused(f"there is no room {room!r}")
+            raise ProtocolError(f"there is no room {room!r}")
         rank, attempt, step = (number(request, name) for name in ("rank", "attempt", "step"))
 
-        def look() -> SlotFile | None:
+        def look() -> ReplicaSlot | None:
             slots = self._sealed(room, rank, attempt)
             return next((slot for slot in slots if slot.header.step == step), None)
 
@@ -538,11 +542,11 @@ class Conversation:
         self.shelves.confirmed(attempt, rank, step)
         self.channel.send({})
 
-    def _sealed(self, room: str, rank: int, attempt: int) -> list[SlotFile]:
+    def _sealed(self, room: str, rank: int, attempt: int) -> list[ReplicaSlot]:
         slots = sealed_slots(self.shelves.shm / room, rank)
         return [slot for slot in slots if slot.header.attempt == attempt]
 
-    def _await(self, look: Callable[[], SlotFile | None]) -> SlotFile | None:
+    def _await(self, look: Callable[[], ReplicaSlot | None]) -> ReplicaSlot | None:
         """What `look` finds within a while; None: nothing, and the caller asks again."""
         deadline = time.monotonic() + LONGEST_WAIT_S
         while True:
@@ -559,5 +563,5 @@ def _known_part(request: Mapping[str, Any], held: HeldSlot) -> int:
         return 0
     known, whole = number(request, "from"), sum(size for _, size in zones(held.header))
     if not 0 <= known <= whole:
-        raise Refused(f"it has {known} bytes of a slot of {whole}")
+        raise ProtocolError(f"it has {known} bytes of a slot of {whole}")
     return known

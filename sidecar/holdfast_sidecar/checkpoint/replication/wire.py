@@ -19,11 +19,11 @@ from enum import IntEnum
 from typing import Any
 
 
-class Refused(Exception):
+class ProtocolError(Exception):
     """The other side does not keep to the protocol, or is not who it must be."""
 
 
-class Kind(IntEnum):
+class FrameKind(IntEnum):
     """What a frame carries."""
 
     HELLO = 1  # JSON, before either side has proved anything
@@ -34,7 +34,7 @@ class Kind(IntEnum):
 CHUNK_SIZE = 1 << 20
 """Large enough that a tag costs nothing beside its hash, small enough to share a slow link."""
 
-LIMITS = {Kind.HELLO: 1024, Kind.MESSAGE: 4096, Kind.CHUNK: CHUNK_SIZE}
+LIMITS = {FrameKind.HELLO: 1024, FrameKind.MESSAGE: 4096, FrameKind.CHUNK: CHUNK_SIZE}
 """Most bytes that a frame may announce; a stranger can make us hold no more than a kilobyte."""
 
 HEADER = struct.Struct("<BI")
@@ -50,14 +50,16 @@ class Wire:
     socket: socket.socket
     clock: Callable[[], float] = time.monotonic
 
-    def send(self, kind: Kind, payload: memoryview | bytes, tag: bytes, within_s: float) -> None:
+    def send(
+        self, kind: FrameKind, payload: memoryview | bytes, tag: bytes, within_s: float
+    ) -> None:
         """Send one frame."""
         self.socket.settimeout(within_s)  # for sendall this is the limit of the whole
         self.socket.sendall(HEADER.pack(kind, len(payload)) + tag)
         self.socket.sendall(payload)
 
     def receive(
-        self, kind: Kind, room: memoryview, tag_size: int, within_s: float
+        self, kind: FrameKind, room: memoryview, tag_size: int, within_s: float
     ) -> tuple[int, bytes]:
         """Receive one frame of this kind into `room`; answers its size and tag."""
         deadline = self.clock() + within_s
@@ -65,7 +67,7 @@ class Wire:
         self._fill(memoryview(head), deadline)
         announced, size = HEADER.unpack_from(head)
         if announced != kind or size > min(LIMITS[kind], len(room)):
-            raise Refused(f"a frame of kind {announced} and {size} bytes where none may be")
+            raise ProtocolError(f"a frame of kind {announced} and {size} bytes where none may be")
         self._fill(room[:size], deadline)
         return size, bytes(head[HEADER.size :])
 
@@ -99,45 +101,45 @@ class Channel:
         self._keys = (send_key, receive_key)
         self._sent = 0
         self._received = 0
-        self._room = memoryview(bytearray(LIMITS[Kind.MESSAGE]))
+        self._room = memoryview(bytearray(LIMITS[FrameKind.MESSAGE]))
         self.other = other
 
     def send(self, message: Mapping[str, Any]) -> None:
         """Send a message."""
-        self._send(Kind.MESSAGE, json.dumps(message).encode())
+        self._send(FrameKind.MESSAGE, json.dumps(message).encode())
 
     def receive(self, within_s: float = FRAME_S) -> dict[str, Any]:
         """The next message, which must come within this time."""
-        size = self._receive(Kind.MESSAGE, self._room, within_s)
+        size = self._receive(FrameKind.MESSAGE, self._room, within_s)
         try:
             message = json.loads(bytes(self._room[:size]))
         except (ValueError, RecursionError):
-            raise Refused("a message that can't be read") from None
+            raise ProtocolError("a message that can't be read") from None
         if not isinstance(message, dict):
-            raise Refused("a message that is none")
+            raise ProtocolError("a message that is none")
         return message
 
     def send_chunk(self, chunk: memoryview) -> None:
         """Send bytes, at most CHUNK_SIZE."""
-        self._send(Kind.CHUNK, chunk)
+        self._send(FrameKind.CHUNK, chunk)
 
     def receive_chunk(self, room: memoryview) -> int:
         """Receive the next bytes into `room`; more than it holds are refused. Answers how many."""
-        size = self._receive(Kind.CHUNK, room, FRAME_S)
+        size = self._receive(FrameKind.CHUNK, room, FRAME_S)
         if size == 0:
-            raise Refused("an empty chunk")  # or a transfer need never end
+            raise ProtocolError("an empty chunk")  # or a transfer need never end
         return size
 
-    def _send(self, kind: Kind, payload: memoryview | bytes) -> None:
+    def _send(self, kind: FrameKind, payload: memoryview | bytes) -> None:
         tag = _tag(self._keys[0], self._sent, kind, payload)
         self._sent += 1
         self._wire.send(kind, payload, tag, FRAME_S)
 
-    def _receive(self, kind: Kind, room: memoryview, within_s: float) -> int:
+    def _receive(self, kind: FrameKind, room: memoryview, within_s: float) -> int:
         size, tag = self._wire.receive(kind, room, TAG_SIZE, within_s)
         expected = _tag(self._keys[1], self._received, kind, room[:size])
         if not hmac.compare_digest(tag, expected):
-            raise Refused("a frame that was altered, repeated or left out")
+            raise ProtocolError("a frame that was altered, repeated or left out")
         self._received += 1
         return size
 
@@ -146,11 +148,11 @@ def number(message: Mapping[str, Any], name: str) -> int:
     """A number out of a message; raises Refused when it is none."""
     value = message.get(name)
     if not isinstance(value, int) or isinstance(value, bool):
-        raise Refused(f"{name} {value!r} is no number")
+        raise ProtocolError(f"{name} {value!r} is no number")
     return value
 
 
-def _tag(key: bytes, number: int, kind: Kind, payload: memoryview | bytes) -> bytes:
+def _tag(key: bytes, number: int, kind: FrameKind, payload: memoryview | bytes) -> bytes:
     numbered = _NUMBERED.pack(number, kind, len(payload))
     digest = hashlib.blake2b(numbered, key=key, digest_size=TAG_SIZE)
     digest.update(payload)
@@ -172,7 +174,7 @@ _CLIENT = b"holdfast peer client"
 
 
 @dataclass(frozen=True)
-class Credentials:
+class PeerCredentials:
     """Who this is, in which attempt of which job, and what proves it."""
 
     job: str
@@ -185,25 +187,25 @@ class Credentials:
         return f"Credentials({self.job!r}, {self.attempt}, {self.name!r})"
 
 
-def call(wire: Wire, own: Credentials, expected: str, within_s: float = HANDSHAKE_S) -> Channel:
+def call(wire: Wire, own: PeerCredentials, expected: str, within_s: float = HANDSHAKE_S) -> Channel:
     """The calling side; `expected` is the node that must answer. Raises Refused or OSError."""
     mine = _hello(own)
     _send(wire, mine, within_s)
     theirs = _receive(wire, within_s)
     if theirs.get("name") != expected:
-        raise Refused(f"{theirs.get('name')!r} answers where {expected!r} should")
+        raise ProtocolError(f"{theirs.get('name')!r} answers where {expected!r} should")
     transcript = _transcript(mine, theirs)
     _check(theirs, _proof(own.secret, _SERVER, transcript))
     _send(wire, {"proof": _proof(own.secret, _CLIENT, transcript).hex()}, within_s)
     return _channel(wire, own.secret, transcript, is_server=False, other=expected)
 
 
-def answer(wire: Wire, own: Credentials, within_s: float = HANDSHAKE_S) -> Channel:
+def answer(wire: Wire, own: PeerCredentials, within_s: float = HANDSHAKE_S) -> Channel:
     """The serving side. Raises Refused or OSError."""
     theirs = _receive(wire, within_s)
     for name, value in (("protocol", PROTOCOL), ("job", own.job), ("attempt", own.attempt)):
         if theirs.get(name) != value:
-            raise Refused(f"{name} {theirs.get(name)!r} where it is {value!r}")
+            raise ProtocolError(f"{name} {theirs.get(name)!r} where it is {value!r}")
     mine = _hello(own)
     transcript = _transcript(theirs, mine)
     proof = _proof(own.secret, _SERVER, transcript).hex()
@@ -212,7 +214,7 @@ def answer(wire: Wire, own: Credentials, within_s: float = HANDSHAKE_S) -> Chann
     return _channel(wire, own.secret, transcript, is_server=True, other=str(theirs.get("name")))
 
 
-def _hello(own: Credentials) -> dict[str, Any]:
+def _hello(own: PeerCredentials) -> dict[str, Any]:
     return {
         "protocol": PROTOCOL,
         "job": own.job,
@@ -235,7 +237,7 @@ def _proof(secret: bytes, role: bytes, transcript: bytes) -> bytes:
 
 def _check(message: dict[str, Any], proof: bytes) -> None:
     if not hmac.compare_digest(str(message.get("proof", "")).encode(), proof.hex().encode()):
-        raise Refused("it does not know this attempt's key")
+        raise ProtocolError("it does not know this attempt's key")
 
 
 def _channel(
@@ -249,18 +251,18 @@ def _channel(
 
 
 def _send(wire: Wire, message: dict[str, Any], within_s: float) -> None:
-    wire.send(Kind.HELLO, json.dumps(message).encode(), b"", within_s)
+    wire.send(FrameKind.HELLO, json.dumps(message).encode(), b"", within_s)
 
 
 def _receive(wire: Wire, within_s: float) -> dict[str, Any]:
-    room = bytearray(LIMITS[Kind.HELLO])
-    size, _ = wire.receive(Kind.HELLO, memoryview(room), 0, within_s)
+    room = bytearray(LIMITS[FrameKind.HELLO])
+    size, _ = wire.receive(FrameKind.HELLO, memoryview(room), 0, within_s)
     try:
         message = json.loads(room[:size])
     except (ValueError, RecursionError):
-        raise Refused("a greeting that can't be read") from None
+        raise ProtocolError("a greeting that can't be read") from None
     if not isinstance(message, dict):
-        raise Refused("a greeting that is none")
+        raise ProtocolError("a greeting that is none")
     return message
 
 

@@ -26,8 +26,8 @@ from holdfast.contract.snapshot_file import (
     JOB_SIZE,
     MAGIC,
     SLOT_NAME,
+    HeaderWord,
     SlotHeader,
-    Word,
     open_slot_file,
     parse_header,
     slot_name,
@@ -194,7 +194,11 @@ def _write_identity(descriptor: int, rank: int, size: int, job: str) -> None:
     """What the sidecar says of a slot; the magic number, which makes it one, comes last."""
     name = job.encode()[:JOB_SIZE].ljust(JOB_SIZE, b"\0")
     os.pwrite(descriptor, name, JOB_OFFSET)
-    for word, value in ((Word.RANK, rank), (Word.FILE_SIZE, size), (Word.MAGIC, MAGIC)):
+    for word, value in (
+        (HeaderWord.RANK, rank),
+        (HeaderWord.FILE_SIZE, size),
+        (HeaderWord.MAGIC, MAGIC),
+    ):
         os.pwrite(descriptor, _WORD.pack(value), 8 * word)
 
 
@@ -246,7 +250,7 @@ NICENESS = 19
 
 
 @dataclass(frozen=True)
-class Pace:
+class ReadRate:
     """How fast slots are read, pauses included, as measured so far."""
 
     bytes_per_s: float = 0.5e9 * CORE_SHARE
@@ -257,7 +261,7 @@ class Pace:
         return size / self.bytes_per_s
 
 
-def choose(slots: Sequence[SlotFile], pace: Pace, now_ns: int) -> SlotFile | None:
+def choose(slots: Sequence[SlotFile], pace: ReadRate, now_ns: int) -> SlotFile | None:
     """The slot to read next: the newest that has not been read and will be there long enough.
 
     A slot that has been left alone for as long as reading it takes will be for as long again, more
@@ -311,8 +315,8 @@ def _store(descriptor: int, header: SlotHeader, crc: int) -> bool:
     try:
         if not _is_unchanged(descriptor, header):
             return False
-        os.pwrite(descriptor, _WORD.pack(crc), 8 * Word.DATA_CRC)
-        os.pwrite(descriptor, _WORD.pack(header.step + 1), 8 * Word.CHECKED)
+        os.pwrite(descriptor, _WORD.pack(crc), 8 * HeaderWord.DATA_CRC)
+        os.pwrite(descriptor, _WORD.pack(header.step + 1), 8 * HeaderWord.CHECKED)
         return True
     finally:
         fcntl.flock(descriptor, fcntl.LOCK_UN)
@@ -332,7 +336,7 @@ class Checking:
     """The thread that does it, and what it was last shown."""
 
     _slots: Sequence[SlotFile] = ()
-    _pace: Pace = field(default_factory=Pace)
+    _pace: ReadRate = field(default_factory=ReadRate)
     _thread: threading.Thread | None = None
     _stopping: threading.Event = field(default_factory=threading.Event)
 
@@ -365,7 +369,7 @@ class Checking:
             return
         took_s = time.monotonic() - started_s
         if is_done and took_s > 0:
-            self._pace = Pace(slot.header.data_size / took_s)
+            self._pace = ReadRate(slot.header.data_size / took_s)
 
     def _pause(self, used_s: float) -> None:
         self._stopping.wait(used_s * (1 / CORE_SHARE - 1))

@@ -42,7 +42,7 @@ from holdfast_sidecar.linux.files import read_if_any
 from holdfast_sidecar.policy.replication import (
     Margin,
     MemoryPlan,
-    Room,
+    SnapshotSpace,
     Wish,
     plan_memory,
     rungs_given_up,
@@ -63,10 +63,10 @@ log = logging.getLogger(__name__)
 NICENESS = 10
 
 
-class Rooms(Protocol):
+class MemoryReader(Protocol):
     """Says how much memory is free."""
 
-    def read(self, held_bytes: int) -> Room:
+    def read(self, held_bytes: int) -> SnapshotSpace:
         """The room there is, counting what snapshots hold already. Raises OSError."""
 
     def read_margin(self) -> Margin | None:
@@ -95,7 +95,9 @@ class Needs:
         )
 
 
-def allocate(shm: Path, needs: Needs, rooms: Rooms, memory: SlotMemory = NAMED) -> MemoryPlan:
+def allocate(
+    shm: Path, needs: Needs, rooms: MemoryReader, memory: SlotMemory = NAMED
+) -> MemoryPlan:
     """Make the slots; what was free a moment ago and is not any more means one rung down.
 
     Slots of ranks that this node no longer has are removed. Raises SlotBusy, or OSError when not
@@ -144,7 +146,7 @@ class Allocation:
     """One allocation at a time, in a thread. What it was for is kept with what came of it."""
 
     shm: Path
-    rooms: Rooms
+    rooms: MemoryReader
     memory: SlotMemory = NAMED
     needs: Needs | None = None
     """What was last allocated for."""
@@ -454,11 +456,11 @@ class RoomReader:
     memory: SlotMemory | None = None
     """What slots are made of: without names they take no room in `shared_memory`."""
 
-    def read(self, held_bytes: int) -> Room:
+    def read(self, held_bytes: int) -> SnapshotSpace:
         """The room there is. `held_bytes`: what snapshots take of it already. Raises OSError."""
         has_names = self.memory is None or self.memory.has_names
         group = free_in_groups(self.proc / "self")
-        return Room(
+        return SnapshotSpace(
             shared_memory=self._free_in_files() + held_bytes if has_names else None,
             memory=parse_available((self.proc / "meminfo").read_text()) + held_bytes,
             control_group=None if group is None else group + held_bytes,

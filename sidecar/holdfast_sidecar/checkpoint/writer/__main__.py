@@ -13,8 +13,8 @@ import sys
 import threading
 from io import FileIO
 
-from holdfast_sidecar.checkpoint.writer.queue import Lane, Mouth
-from holdfast_sidecar.checkpoint.writer.requests import Errand, read_question
+from holdfast_sidecar.checkpoint.writer.queue import Lane, LineWriter
+from holdfast_sidecar.checkpoint.writer.requests import WriterSetup, read_question
 from holdfast_sidecar.checkpoint.writer.service import Answering
 from holdfast_sidecar.linux import threads
 from holdfast_sidecar.linux.process import die_with
@@ -31,10 +31,10 @@ def main() -> int:
         level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
     # Whatever a library prints must not end up among the answers.
-    mouth = Mouth(os.fdopen(os.dup(sys.stdout.fileno()), "w"))
+    mouth = LineWriter(os.fdopen(os.dup(sys.stdout.fileno()), "w"))
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     stdin = os.fdopen(sys.stdin.fileno(), "rb", buffering=0)
-    errand = decode(Errand, stdin.readline().decode())
+    errand = decode(WriterSetup, stdin.readline().decode())
     if errand is None:
         print("the writer is started by a sidecar, which tells it what for", file=sys.stderr)
         return 2

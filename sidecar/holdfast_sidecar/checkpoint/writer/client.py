@@ -23,7 +23,6 @@ from holdfast.contract.permit import own_child
 from holdfast_sidecar.checkpoint.directory import checkpoint_url
 from holdfast_sidecar.checkpoint.ledger import NothingResumable
 from holdfast_sidecar.checkpoint.writer.requests import (
-    Errand,
     GiveVerdict,
     NoteFailedLoad,
     Question,
@@ -33,6 +32,7 @@ from holdfast_sidecar.checkpoint.writer.requests import (
     Tidy,
     WhatIsThere,
     WhatToResume,
+    WriterSetup,
     read_answer,
     read_reply,
     spell_question,
@@ -53,7 +53,7 @@ STALE_S = 5.0
 
 
 @dataclass(frozen=True)
-class Progress:
+class StorageProgress:
     """How far a question is, in bytes; zeros while nothing is known."""
 
     done_bytes: int = 0
@@ -69,7 +69,7 @@ class Desk(Protocol):
         Whoever asks the same question again before the answer is there does not ask twice.
         """
 
-    def progress(self, question: Question[Any]) -> Progress:
+    def progress(self, question: Question[Any]) -> StorageProgress:
         """How far a question is that was asked and not yet answered."""
 
     def abandon(self, question: Question[Any], why: str) -> None:
@@ -104,7 +104,7 @@ class _Asked:
     question: Question[Any]
     heard_s: float
     wanted_s: float
-    progress: Progress = Progress()
+    progress: StorageProgress = StorageProgress()
     answer: Any = None
     error: str = ""
 
@@ -113,7 +113,7 @@ class _Asked:
         return self.answer is not None or bool(self.error)
 
 
-class StorageDesk:
+class StorageClient:
     """The desk of a sidecar: both its threads ask here."""
 
     def __init__(
@@ -152,11 +152,11 @@ class StorageDesk:
         answer: A | None = asked.answer
         return answer
 
-    def progress(self, question: Question[Any]) -> Progress:
+    def progress(self, question: Question[Any]) -> StorageProgress:
         """See Desk."""
         with self._lock:
             asked = self._asked.get(_key(question))
-            return Progress() if asked is None else asked.progress
+            return StorageProgress() if asked is None else asked.progress
 
     def abandon(self, question: Question[Any], why: str) -> None:
         """See Desk. Whoever answers can't be interrupted, so it is ended; another one starts."""
@@ -188,7 +188,7 @@ class StorageDesk:
                 return
             self._hear(asked.question.is_long, self._clock())
             if not reply.is_last:
-                asked.progress = Progress(reply.done_bytes, reply.total_bytes)
+                asked.progress = StorageProgress(reply.done_bytes, reply.total_bytes)
                 return
             asked.error = reply.error
             if not reply.error:
@@ -220,12 +220,12 @@ def _key(question: Question[Any]) -> str:
 # The checkpoint storage as the leader asks it: through the desk, so that its lease never waits.
 
 
-class Unanswered(Exception):
+class StorageUnanswered(Exception):
     """Storage has not answered yet: to be asked again at the next exchange."""
 
 
 @dataclass(frozen=True)
-class AskedStorage:
+class LeaderStorage:
     """Storage behind a desk. Every method may raise Unanswered, and OSError."""
 
     settings: CheckpointSettings
@@ -279,7 +279,7 @@ class AskedStorage:
     def _ask(self, question: Question[A]) -> A:
         answer = self.desk.ask(question)
         if answer is None:
-            raise Unanswered
+            raise StorageUnanswered
         return answer
 
 
@@ -310,7 +310,7 @@ class WriterProcess:
 
     def __init__(
         self,
-        errand: Errand,
+        errand: WriterSetup,
         deliver: Callable[[Reply], None],
         command: tuple[str, ...] = COMMAND,
     ) -> None:

@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 # The writer's one way to speak: whole lines, from whichever thread.
 
 
-class Mouth:
+class LineWriter:
     """Says replies, one a line."""
 
     def __init__(self, stream: TextIO) -> None:
@@ -52,7 +52,7 @@ class Answers(Protocol):
 class Lane:
     """Takes questions and answers them in the thread that runs it."""
 
-    def __init__(self, answers: Answers, mouth: Mouth, session: Session) -> None:
+    def __init__(self, answers: Answers, mouth: LineWriter, session: Session) -> None:
         self._answers = answers
         self._mouth = mouth
         self._session = session

@@ -45,7 +45,7 @@ class Done:
 
 
 @dataclass(frozen=True)
-class Part:
+class WrittenPart:
     """The files of one node's part, and how long they took."""
 
     files: dict[str, FileFact] = field(default_factory=dict)
@@ -135,10 +135,10 @@ class GiveVerdict(Question[Entered]):
 
 
 @dataclass(frozen=True)
-class HashFiles(Question[Part]):
+class HashFiles(Question[WrittenPart]):
     """Hash what these ranks wrote by themselves."""
 
-    answer: ClassVar[type[Any]] = Part
+    answer: ClassVar[type[Any]] = WrittenPart
     is_long: ClassVar[bool] = True
     identifier: str
     path: str
@@ -146,10 +146,10 @@ class HashFiles(Question[Part]):
 
 
 @dataclass(frozen=True)
-class WriteParts(Question[Part]):
+class WriteParts(Question[WrittenPart]):
     """Write the parts of these ranks from their sealed slots below `shm`."""
 
-    answer: ClassVar[type[Any]] = Part
+    answer: ClassVar[type[Any]] = WrittenPart
     is_long: ClassVar[bool] = True
     order: CheckpointOrder
     ranks: list[int]
@@ -176,7 +176,7 @@ _BY_NAME = {kind.__name__: kind for kind in QUESTIONS}
 
 
 @dataclass(frozen=True)
-class Errand:
+class WriterSetup:
     """Who asks, and under which settings: the first line that a writer reads."""
 
     job: str

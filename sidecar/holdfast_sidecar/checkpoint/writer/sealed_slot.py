@@ -18,8 +18,8 @@ from holdfast.contract.snapshot_file import (
     HEADER_SIZE,
     OWN_DIRECTORY,
     SLOT_NAME,
-    Entry,
     SlotHeader,
+    TensorEntry,
     open_slot_file,
     parse_header,
     parse_layout,
@@ -38,7 +38,7 @@ class SealedSlot:
     """A snapshot that nobody can change while this is open."""
 
     header: SlotHeader
-    entries: list[Entry]
+    entries: list[TensorEntry]
     state: dict[str, Any]
     """See the hooks' `snapshots.captured`."""
     memory: mmap.mmap

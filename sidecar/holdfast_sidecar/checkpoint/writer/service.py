@@ -22,7 +22,6 @@ from holdfast_sidecar.checkpoint.writer.requests import (
     Ledger,
     Listed,
     NoteFailedLoad,
-    Part,
     Question,
     Seal,
     Settle,
@@ -30,6 +29,7 @@ from holdfast_sidecar.checkpoint.writer.requests import (
     WhatIsThere,
     WhatToResume,
     WriteParts,
+    WrittenPart,
 )
 from holdfast_sidecar.checkpoint.writer.sealed_slot import open_slots
 from holdfast_sidecar.config.settings import CheckpointSettings
@@ -107,7 +107,7 @@ def _seal(storage: CheckpointDirectory, asked: Seal, tell: Tell) -> LedgerEntry:
     return storage.finish(asked.order, asked.plan, parts, tell)
 
 
-def _write(asked: WriteParts, tell: Tell) -> Part:
+def _write(asked: WriteParts, tell: Tell) -> WrittenPart:
     order = asked.order
     with open_slots(Path(asked.shm), asked.ranks, order.step, order.since) as slots:
         # Not before: torch takes seconds to load where all cores are busy, and a rank that is
@@ -117,8 +117,8 @@ def _write(asked: WriteParts, tell: Tell) -> Part:
         return write_parts(asked, slots, tell)
 
 
-def _hash(asked: HashFiles, tell: Tell) -> Part:
+def _hash(asked: HashFiles, tell: Tell) -> WrittenPart:
     start_s = time.monotonic()
     folder = open_folder(asked.path)
     files = hash_listed(folder, list_files(folder, asked.ranks), tell)
-    return Part(files, time.monotonic() - start_s)
+    return WrittenPart(files, time.monotonic() - start_s)

@@ -43,14 +43,14 @@ from holdfast.contract.checkpoint_files import (
     own_file,
 )
 from holdfast.contract.permit import Permit
-from holdfast.contract.snapshot_file import Entry
+from holdfast.contract.snapshot_file import TensorEntry
 from holdfast.contract.storage import Folder, open_folder, written_here
 from holdfast.state.own_file import write_own
 from holdfast.state.registered import has_only_numbers
 from holdfast.state.torch_checkpoint import FolderWriter, torch_checkpoint
 from holdfast_sidecar.checkpoint.manifest import WorkerThreads, hash_file
 from holdfast_sidecar.checkpoint.writer.queue import Tell
-from holdfast_sidecar.checkpoint.writer.requests import Part, WriteParts
+from holdfast_sidecar.checkpoint.writer.requests import WriteParts, WrittenPart
 from holdfast_sidecar.checkpoint.writer.sealed_slot import SealedSlot
 from holdfast_sidecar.records.checkpoint import FileFact
 
@@ -268,7 +268,7 @@ def _parse_written(fields: dict[str, Any]) -> Written:
     return Written(**{**fields, **lists})
 
 
-def write_parts(asked: WriteParts, slots: Sequence[SealedSlot], tell: Tell) -> Part:
+def write_parts(asked: WriteParts, slots: Sequence[SealedSlot], tell: Tell) -> WrittenPart:
     """Write these slots, hash what was written and read it back. Raises OSError, NotOurs among
     them."""
     torch.set_num_threads(1)
@@ -291,7 +291,7 @@ def write_parts(asked: WriteParts, slots: Sequence[SealedSlot], tell: Tell) -> P
             own.remove_written()
         raise
     facts = {name: fact for own in hashed for name, fact in own.facts.items()}
-    return Part(facts, time.monotonic() - start_s)
+    return WrittenPart(facts, time.monotonic() - start_s)
 
 
 class _Progress:
@@ -363,7 +363,7 @@ class _Resolver:
         return self._tensors[item.index.fqn]
 
 
-def _item(entry: Entry, tensor: torch.Tensor) -> WriteItem:
+def _item(entry: TensorEntry, tensor: torch.Tensor) -> WriteItem:
     return WriteItem(
         index=MetadataIndex(entry.key, entry.starts),
         type=WriteItemType.SHARD,
@@ -375,7 +375,7 @@ def _item(entry: Entry, tensor: torch.Tensor) -> WriteItem:
     )
 
 
-def _written(entry: Entry, stored: Any) -> Written:
+def _written(entry: TensorEntry, stored: Any) -> Written:
     return Written(
         key=entry.key,
         dtype=entry.dtype,
@@ -388,7 +388,7 @@ def _written(entry: Entry, stored: Any) -> Written:
     )
 
 
-def _view(slot: SealedSlot, entry: Entry) -> torch.Tensor:
+def _view(slot: SealedSlot, entry: TensorEntry) -> torch.Tensor:
     """The entry's tensor as it lies in memory."""
     dtype = getattr(torch, entry.dtype)
     count = entry.size // dtype.itemsize

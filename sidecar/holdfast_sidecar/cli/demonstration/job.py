@@ -27,7 +27,7 @@ END_WITHIN_S = 20.0
 
 
 @dataclass
-class Node:
+class DemoNode:
     """One node: its launcher, which is the process we started."""
 
     name: str
@@ -45,7 +45,7 @@ class Node:
 class Nodes:
     """All nodes that were started, and every process seen below them."""
 
-    nodes: dict[str, Node] = field(default_factory=dict)
+    nodes: dict[str, DemoNode] = field(default_factory=dict)
     seen: set[psutil.Process] = field(default_factory=set)
 
     def start(
@@ -62,9 +62,9 @@ class Nodes:
                 start_new_session=True,
                 preexec_fn=partial(die_with, os.getpid()),
             )
-        self.nodes[name] = Node(name, log, launcher)
+        self.nodes[name] = DemoNode(name, log, launcher)
 
-    def look(self) -> Node | None:
+    def look(self) -> DemoNode | None:
         """Remember who runs below each node; answer a node that failed by itself."""
         for node in self.nodes.values():
             self.seen |= set(_tree(node.launcher.pid))
@@ -183,7 +183,7 @@ SNAPSHOT_EVERY_STEPS = 1
 """The model is small: what is worked out from the cost would be less often, and show less."""
 
 
-class Kind(str, Enum):
+class FaultKind(str, Enum):
     """What is done to the job."""
 
     KILL_RANK = "kill a rank"
@@ -199,7 +199,7 @@ class Event:
     `rank` is the one that is hurt; for a node, the first rank on it.
     """
 
-    kind: Kind
+    kind: FaultKind
     at_step: int
     rank: int = -1
 
@@ -207,16 +207,16 @@ class Event:
     def causes(self) -> tuple[str, ...]:
         """What Holdfast may rightly call it (`Incident.cause`)."""
         return {
-            Kind.KILL_RANK: ("crash",),
-            Kind.FREEZE_RANK: ("hang", "stall"),
-            Kind.KILL_NODE: ("node_lost",),
-            Kind.SAVE: (),
+            FaultKind.KILL_RANK: ("crash",),
+            FaultKind.FREEZE_RANK: ("hang", "stall"),
+            FaultKind.KILL_NODE: ("node_lost",),
+            FaultKind.SAVE: (),
         }[self.kind]
 
     @property
     def hurt(self) -> tuple[int, ...]:
         """The ranks that are to blame when it is found."""
-        if self.kind is Kind.KILL_NODE:
+        if self.kind is FaultKind.KILL_NODE:
             return tuple(range(self.rank, self.rank + RANKS_PER_NODE))
         return () if self.rank < 0 else (self.rank,)
 
@@ -237,10 +237,10 @@ def scenario() -> Scenario:
     return Scenario(
         steps=360,
         events=(
-            Event(Kind.KILL_RANK, at_step=60, rank=3),
-            Event(Kind.FREEZE_RANK, at_step=120, rank=1),
-            Event(Kind.SAVE, at_step=160),
-            Event(Kind.KILL_NODE, at_step=240, rank=2),
+            Event(FaultKind.KILL_RANK, at_step=60, rank=3),
+            Event(FaultKind.FREEZE_RANK, at_step=120, rank=1),
+            Event(FaultKind.SAVE, at_step=160),
+            Event(FaultKind.KILL_NODE, at_step=240, rank=2),
         ),
     )
 

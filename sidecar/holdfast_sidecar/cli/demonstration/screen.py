@@ -26,7 +26,7 @@ PLAIN_EVERY_S = 5.0
 
 
 @dataclass(frozen=True)
-class Progress:
+class RunProgress:
     """How far a run is. `details` are lines below the bar, one per node."""
 
     what: str
@@ -43,7 +43,7 @@ class Screen(Protocol):
     def tell(self, news: str) -> None:
         """Something happened: a line that stays."""
 
-    def show(self, progress: Progress) -> None:
+    def show(self, progress: RunProgress) -> None:
         """How things stand: replaces what was shown before."""
 
     def close(self) -> None:
@@ -67,7 +67,7 @@ class LineScreen:
         """One line."""
         _print(self.stream, _stamped(news, self.started))
 
-    def show(self, progress: Progress) -> None:
+    def show(self, progress: RunProgress) -> None:
         """One line every few seconds."""
         now = time.monotonic()
         if now - self.shown_at >= PLAIN_EVERY_S:
@@ -94,7 +94,7 @@ class LiveScreen:
         _print(self.stream, _stamped(news, self.started))
         self._draw()
 
-    def show(self, progress: Progress) -> None:
+    def show(self, progress: RunProgress) -> None:
         """Draw the picture anew."""
         width = shutil.get_terminal_size().columns
         self.latest = picture(progress, width, time.monotonic() - self.started)
@@ -118,7 +118,7 @@ class LiveScreen:
         self.stream.flush()
 
 
-def picture(progress: Progress, width: int, seconds: float) -> list[str]:
+def picture(progress: RunProgress, width: int, seconds: float) -> list[str]:
     """Bar and details, none wider than the terminal."""
     room = max(10, min(40, width - 50))
     filled = round(room * min(1.0, progress.step / progress.steps))

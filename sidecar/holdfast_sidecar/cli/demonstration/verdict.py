@@ -16,11 +16,11 @@ from holdfast_sidecar.cli.demonstration import job as programs
 from holdfast_sidecar.cli.demonstration.job import (
     DemonstrationStopped,
     Event,
-    Kind,
+    FaultKind,
     Nodes,
     Workspace,
 )
-from holdfast_sidecar.cli.demonstration.screen import Progress, Screen
+from holdfast_sidecar.cli.demonstration.screen import RunProgress, Screen
 from holdfast_sidecar.policy.checkpoint_schedule import snapshot_reports
 from holdfast_sidecar.policy.cluster import Cluster, parse_cluster
 from holdfast_sidecar.records.checkpoint import LedgerEntry
@@ -43,7 +43,7 @@ class Injected:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class FaultResult:
     """One row of the table. Seconds count from the injection; None when it never came."""
 
     event: str
@@ -59,7 +59,7 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class Story:
+class IncidentText:
     """What `holdfast explain` says of an incident, or why it says nothing."""
 
     incident: str
@@ -68,15 +68,15 @@ class Story:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class DemoVerdict:
     """The whole demonstration."""
 
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[FaultResult, ...]
     undisturbed_weights: str
     survived_weights: str
     seconds: float
     problems: tuple[str, ...] = ()
-    stories: tuple[Story, ...] = ()
+    stories: tuple[IncidentText, ...] = ()
 
     @property
     def identical(self) -> bool:
@@ -101,7 +101,7 @@ class Verdict:
         }
 
 
-def judge_fault(injected: Injected, incident: Incident | None) -> Outcome:
+def judge_fault(injected: Injected, incident: Incident | None) -> FaultResult:
     """Compare what was done with what Holdfast recorded about it."""
     event = injected.event
     if incident is None:
@@ -125,7 +125,7 @@ def judge_fault(injected: Injected, incident: Incident | None) -> Outcome:
     )
 
 
-def judge_save(injected: Injected, entry: LedgerEntry | str) -> Outcome:
+def judge_save(injected: Injected, entry: LedgerEntry | str) -> FaultResult:
     """The checkpoint that was asked for: in the ledger, or why not."""
     if isinstance(entry, str):
         return _row(injected, culprit="-", problems=(f"no checkpoint was completed: {entry}",))
@@ -144,7 +144,7 @@ def name_culprit(incident: Incident) -> str:
 
 def where(injected: Injected) -> str:
     """Who was hurt, in words."""
-    if injected.event.kind is Kind.SAVE:
+    if injected.event.kind is FaultKind.SAVE:
         return "all ranks"
     return _name(injected.node, injected.event.hurt)
 
@@ -164,8 +164,8 @@ def _row(
     steps_lost: int | None = None,
     problems: tuple[str, ...] = (),
     incident: str = "",
-) -> Outcome:
-    return Outcome(
+) -> FaultResult:
+    return FaultResult(
         event=injected.event.kind.value,
         where=where(injected),
         step=injected.step,
@@ -247,16 +247,16 @@ def news(before: Cluster, after: Cluster) -> list[str]:
     return [*_new_checkpoints(before, after), *_incidents(before, after), *_plan(before, after)]
 
 
-def progress(cluster: Cluster, what: str, steps: int) -> Progress:
+def progress(cluster: Cluster, what: str, steps: int) -> RunProgress:
     """The job as a picture: how far, and each node."""
     plan = cluster.plan
     if plan is None:
         waiting = ", ".join(sorted(cluster.agents)) or "none yet"
-        return Progress(what, 0, steps, (f"nodes here: {waiting}",))
+        return RunProgress(what, 0, steps, (f"nodes here: {waiting}",))
     ranks = cluster.ranks(plan)
     step = min((rank.step for rank in ranks.values()), default=0)
     state = f"attempt {plan.attempt} {plan.state}" + (f": {plan.cause}" if plan.cause else "")
-    return Progress(what, step, steps, (state, *_nodes(cluster, plan, ranks)))
+    return RunProgress(what, step, steps, (state, *_nodes(cluster, plan, ranks)))
 
 
 def _nodes(cluster: Cluster, plan: Plan, ranks: dict[int, RankReport]) -> list[str]:
@@ -356,12 +356,14 @@ LIMIT_S = 30.0
 """It reads a few small files; the rest is for a machine under load."""
 
 
-def read_stories(workspace: Workspace, job: str, outcomes: Iterable[Outcome]) -> tuple[Story, ...]:
+def read_stories(
+    workspace: Workspace, job: str, outcomes: Iterable[FaultResult]
+) -> tuple[IncidentText, ...]:
     """The story of every fault that was noticed, in the order in which they were done."""
     return tuple(_ask(workspace, job, outcome) for outcome in outcomes if outcome.incident)
 
 
-def _ask(workspace: Workspace, job: str, outcome: Outcome) -> Story:
+def _ask(workspace: Workspace, job: str, outcome: FaultResult) -> IncidentText:
     asked = programs.explain(workspace, job, outcome.incident)
     try:
         answer = subprocess.run(
@@ -374,11 +376,13 @@ def _ask(workspace: Workspace, job: str, outcome: Outcome) -> Story:
             check=False,
         )
     except subprocess.TimeoutExpired:
-        return Story(outcome.incident, "", f"holdfast explain took longer than {LIMIT_S:g} s")
+        return IncidentText(
+            outcome.incident, "", f"holdfast explain took longer than {LIMIT_S:g} s"
+        )
     if answer.returncode != 0:
         lines = answer.stderr.strip().splitlines() or [f"exit code {answer.returncode}"]
-        return Story(outcome.incident, "", f"holdfast explain failed: {lines[-1]}")
-    return Story(outcome.incident, answer.stdout.rstrip())
+        return IncidentText(outcome.incident, "", f"holdfast explain failed: {lines[-1]}")
+    return IncidentText(outcome.incident, answer.stdout.rstrip())
 
 
 def _without_server(environment: Mapping[str, str]) -> dict[str, str]:

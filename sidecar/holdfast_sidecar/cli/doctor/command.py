@@ -52,7 +52,7 @@ from holdfast_sidecar.config.loading import Effective, read_seconds
 from holdfast_sidecar.config.paths import find, history_of, state_root
 from holdfast_sidecar.config.settings import Settings, StallSettings
 from holdfast_sidecar.config.timeouts import (
-    Surroundings,
+    ForeignTimeouts,
     foreign_rungs,
     parse_slurm,
     parse_surroundings,
@@ -61,7 +61,7 @@ from holdfast_sidecar.config.timeouts import (
 from holdfast_sidecar.linux.files import KernelTrees
 from holdfast_sidecar.linux.kmsg import KernelLog
 from holdfast_sidecar.linux.probe_runner import ProbeRunner
-from holdfast_sidecar.ranks.history import Pace
+from holdfast_sidecar.ranks.history import PhaseDurations
 from holdfast_sidecar.ranks.page import Pages
 from holdfast_sidecar.ranks.stall import MEASURED, STEPS_TO_TRUST, USUAL_SHARE
 from holdfast_sidecar.records.findings import Finding, Moment
@@ -74,7 +74,7 @@ class RunningJob:
 
     job: str
     node: str
-    paces: list[Pace] = field(default_factory=list)
+    paces: list[PhaseDurations] = field(default_factory=list)
 
 
 def check_phases(settings: Settings) -> list[Check]:
@@ -108,7 +108,7 @@ def judge_jobs(jobs: Iterable[RunningJob], stall: StallSettings) -> Iterator[Che
             yield _judge_phases(job, limits, stall)
 
 
-def limit_s(pace: Pace, part: str, stall: StallSettings) -> float:
+def limit_s(pace: PhaseDurations, part: str, stall: StallSettings) -> float:
     """When the silence of this part of a step is declared, seconds."""
     usual_s = pace.parts[part].quantile_s(USUAL_SHARE)
     return stall.limit_s or max(stall.floor_s, stall.factor * usual_s)
@@ -128,7 +128,9 @@ def _read_job(directory: Path) -> RunningJob:
     finally:
         pages.close()
     records = [[record for _, record in page.parse_records(one, 0)] for one in contents]
-    return RunningJob(directory.parent.name, directory.name, [Pace().after(r) for r in records])
+    return RunningJob(
+        directory.parent.name, directory.name, [PhaseDurations().after(r) for r in records]
+    )
 
 
 def _judge_phases(job: RunningJob, limits: dict[str, float], stall: StallSettings) -> Check:
@@ -145,7 +147,7 @@ def _judge_phases(job: RunningJob, limits: dict[str, float], stall: StallSetting
 # The timeout ladder, rung by rung: ours among themselves, and beside those of others.
 
 
-def check_timeouts(settings: Settings, around: Surroundings | None = None) -> list[Check]:
+def check_timeouts(settings: Settings, around: ForeignTimeouts | None = None) -> list[Check]:
     """One line per rung, lowest first; whatever else doesn't fit together follows."""
     rungs = [(rung, FAIL) for rung in timeouts.rungs(settings)]
     if around is not None:
@@ -171,7 +173,7 @@ ASKING_S = 5.0
 
 def read_surroundings(
     environ: Mapping[str, str], group_timeout_s: float | None, grace_s: float | None
-) -> Surroundings:
+) -> ForeignTimeouts:
     """What is around this process. Slurm is asked only from inside one of its jobs."""
     slurm = read_slurm() if environ.get("SLURM_JOB_ID") else ""
     return parse_surroundings(environ, parse_slurm(slurm), group_timeout_s, grace_s)
@@ -335,7 +337,9 @@ def doctor(
     sys.exit(1 if any(check.verdict == FAIL for check in checks) else 0)
 
 
-def examine(effective: Effective, ranks: int, around: Surroundings, nodes: int = 1) -> list[Check]:
+def examine(
+    effective: Effective, ranks: int, around: ForeignTimeouts, nodes: int = 1
+) -> list[Check]:
     """Look at everything."""
     settings = effective.settings
     trees = KernelTrees(settings.paths.machine_root)

@@ -15,12 +15,12 @@ from holdfast_sidecar.cli.doctor import FAIL, NOTE, OK, WARN, Check
 from holdfast_sidecar.components.host.clock import UNSYNCHRONISED, read_clock
 from holdfast_sidecar.components.host.cpu import read_group, read_pressures
 from holdfast_sidecar.components.host.memory import read_memory_errors
-from holdfast_sidecar.components.host.readings import Group, MemoryErrors, Sensor
+from holdfast_sidecar.components.host.readings import CgroupReading, MemoryErrors, Sensor
 from holdfast_sidecar.components.host.thermal import read_sensors
 from holdfast_sidecar.config.settings import Settings, SnapshotSettings
 from holdfast_sidecar.linux.files import KernelTrees, read_if_any
 from holdfast_sidecar.linux.kmsg import open_log
-from holdfast_sidecar.policy.replication import Room, gigabytes
+from holdfast_sidecar.policy.replication import SnapshotSpace, gigabytes
 from holdfast_sidecar.ranks.stacks import find_spy
 
 UNIFIED = "cgroup.controllers"
@@ -48,7 +48,7 @@ def judge_pressure(resources: list[str]) -> Check:
     return Check("pressure", NOTE, line)
 
 
-def judge_group(group: Group, is_unified: bool) -> Check:
+def judge_group(group: CgroupReading, is_unified: bool) -> Check:
     """Limits of the control group that a job started from here would be in."""
     version = f"version {2 if is_unified else 1}"
     if group.memory_used_bytes is None:
@@ -130,7 +130,7 @@ def check_memory(settings: Settings) -> list[Check]:
     return [check]
 
 
-def judge_memory(settings: SnapshotSettings, room: Room) -> Check:
+def judge_memory(settings: SnapshotSettings, room: SnapshotSpace) -> Check:
     """Less than any model needs is worth a warning: the job would run without, and say so late."""
     if settings.every_steps < 0:
         return Check("snapshots", NOTE, "off (snapshot.every_steps = -1)")

@@ -12,7 +12,7 @@ import time
 from typing import Any
 
 from holdfast_sidecar.cli.doctor.gpu import BEGUN
-from holdfast_sidecar.components.gpu.nvml.device import Devices, NvmlFailedError
+from holdfast_sidecar.components.gpu.nvml.device import Devices, NvmlDriverError
 from holdfast_sidecar.components.gpu.nvml.gpm import APART_S
 from holdfast_sidecar.components.gpu.nvml.wire import spell_reading
 
@@ -42,7 +42,7 @@ def look(nvml: Any) -> dict[str, Any]:
                 for gpu in reading.gpus
             ],
         }
-    except (NvmlFailedError, nvml.NVMLError) as error:
+    except (NvmlDriverError, nvml.NVMLError) as error:
         return {"error": str(error)}
 
 

@@ -10,13 +10,13 @@ from html import escape
 from typing import Any, Protocol
 
 from holdfast_sidecar.config.settings import BadInput
-from holdfast_sidecar.incidents.explain import Story, name_cause, sum_up, tell
+from holdfast_sidecar.incidents.explain import IncidentStory, name_cause, sum_up, tell
 from holdfast_sidecar.records.plan import Incident
 
 Json = dict[str, Any]
 
 
-class Refused(BadInput):
+class GrafanaError(BadInput):
     """Grafana said no, or nothing; one line that says what was asked, why not, and what helps."""
 
     def __init__(self, status: int, words: str) -> None:
@@ -26,7 +26,7 @@ class Refused(BadInput):
 
 
 @dataclass(frozen=True)
-class Source:
+class DataSource:
     """A data source."""
 
     uid: str
@@ -44,7 +44,7 @@ class Folder:
 
 
 @dataclass(frozen=True)
-class Standing:
+class StoredDashboard:
     """A dashboard as Grafana has it."""
 
     model: Json
@@ -67,7 +67,7 @@ class DashboardServer(Protocol):
         """Such as `11.2.0`; empty where it isn't told."""
         ...
 
-    def sources(self) -> list[Source] | None:
+    def sources(self) -> list[DataSource] | None:
         """All data sources; None where the token may not list them."""
         ...
 
@@ -83,7 +83,7 @@ class DashboardServer(Protocol):
         """With what is in it."""
         ...
 
-    def dashboard(self, uid: str) -> Standing | None:
+    def dashboard(self, uid: str) -> StoredDashboard | None:
         """The dashboard of this uid."""
         ...
 
@@ -119,7 +119,7 @@ TAG = "holdfast"
 
 
 @dataclass(frozen=True)
-class Change:
+class AnnotationChange:
     """An annotation to add, or (with a number) to change."""
 
     mark: Json
@@ -136,7 +136,7 @@ def marks(run: str, incidents: Iterable[Incident]) -> list[Json]:
     return [_mark(run, tell(incident)) for incident in incidents]
 
 
-def plan_marks(wanted: Sequence[Json], there: Sequence[Json]) -> list[Change]:
+def plan_marks(wanted: Sequence[Json], there: Sequence[Json]) -> list[AnnotationChange]:
     """What is not yet there, or not so: a second time there is nothing to do."""
     known: dict[str, Json] = {}
     for annotation in there:
@@ -146,13 +146,13 @@ def plan_marks(wanted: Sequence[Json], there: Sequence[Json]) -> list[Change]:
     for mark in wanted:
         found = known.get(_key(mark))
         if found is None:
-            changes.append(Change(mark))
+            changes.append(AnnotationChange(mark))
         elif not _is_told(mark, found):
-            changes.append(Change(mark, int(found["id"])))
+            changes.append(AnnotationChange(mark, int(found["id"])))
     return changes
 
 
-def _mark(run: str, story: Story) -> Json:
+def _mark(run: str, story: IncidentStory) -> Json:
     began = min(chapter.at_unix_s for chapter in story.chapters)
     ended = max(chapter.at_unix_s for chapter in story.chapters) if story.is_over else began
     title = f"{name_cause(story.cause)} ({story.decided or 'nothing decided yet'})"

@@ -15,38 +15,38 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from holdfast_sidecar.cli.grafana.api import Folder, Json, Refused, Source, Standing
+from holdfast_sidecar.cli.grafana.api import DataSource, Folder, GrafanaError, Json, StoredDashboard
 from holdfast_sidecar.config.settings import BadInput
 
 # A Grafana's refusals in one line each: what was asked, why not, what helps. Pure.
 
 
-def refused(status: int, what: str, url: str, said: str = "") -> Refused:
+def refused(status: int, what: str, url: str, said: str = "") -> GrafanaError:
     """`what` was asked, such as `save the dashboard holdfast-run`; `said` is Grafana's answer."""
-    return Refused(status, f"Grafana at {url} {_words(status, what, ' '.join(said.split()))}")
+    return GrafanaError(status, f"Grafana at {url} {_words(status, what, ' '.join(said.split()))}")
 
 
-def silent(what: str, url: str, reason: str) -> Refused:
+def silent(what: str, url: str, reason: str) -> GrafanaError:
     """It can't be reached."""
-    return Refused(
+    return GrafanaError(
         0,
         f"Grafana at {url} does not answer when asked to {what} ({' '.join(reason.split())}): is "
         "the address right, and does it run?",
     )
 
 
-def late(what: str, url: str) -> Refused:
+def late(what: str, url: str) -> GrafanaError:
     """It answers, and so slowly that the time was over before it had."""
-    return Refused(
+    return GrafanaError(
         0,
         f"Grafana at {url} answers too slowly: the time was over when it was asked to {what}; try "
         "again when it, or what stands before it, is less busy",
     )
 
 
-def odd(what: str, url: str) -> Refused:
+def odd(what: str, url: str) -> GrafanaError:
     """Something answered, and not as a Grafana does: a login page, a proxy, another program."""
-    return Refused(
+    return GrafanaError(
         0,
         f"what answers at {url} does not answer as Grafana does when asked to {what}: is the "
         "address right, and does a login page or a proxy stand before it?",
@@ -126,7 +126,7 @@ def _give_up(*_: object) -> None:
 
 
 @dataclass(frozen=True)
-class Address:
+class GrafanaAddress:
     """A Grafana's, without any secret."""
 
     scheme: str
@@ -142,7 +142,7 @@ class Address:
         return f"{self.scheme}://{self.host}{port}/{self.prefix}".rstrip("/")
 
 
-def parse_address(url: str) -> Address:
+def parse_address(url: str) -> GrafanaAddress:
     """BadInput says what is wrong with it, without repeating a password that it carries."""
     try:
         parts = urlsplit(url.strip())
@@ -161,7 +161,7 @@ def parse_address(url: str) -> Address:
         )
     path = parts.path.strip("/")
     shown = f"[{host}]" if ":" in host else host
-    return Address(parts.scheme, shown, port, f"{path}/" if path else "")
+    return GrafanaAddress(parts.scheme, shown, port, f"{path}/" if path else "")
 
 
 TIMEOUT_S = 15.0
@@ -175,7 +175,7 @@ DEEPEST = 8
 """More exceptions than these are not wrapped in each other on the way up from a socket."""
 
 
-def open_client(address: Address, token: str, limit_s: float) -> GrafanaClient:
+def open_client(address: GrafanaAddress, token: str, limit_s: float) -> GrafanaClient:
     """limit_s: for all that is asked of it. BadInput where the package is missing."""
     try:
         package = importlib.import_module("grafana_client")
@@ -227,16 +227,16 @@ class GrafanaClient:
             health = self._door.health.check()
             return str(dict(health).get("version") or "")
 
-    def sources(self) -> list[Source] | None:
+    def sources(self) -> list[DataSource] | None:
         """All data sources; None where the token may not list them."""
         try:
             with self._asking("list its data sources"):
                 found = self._door.datasource.list_datasources()
                 return [
-                    Source(one["uid"], one["name"], one["type"], bool(one.get("isDefault")))
+                    DataSource(one["uid"], one["name"], one["type"], bool(one.get("isDefault")))
                     for one in found
                 ]
-        except Refused as error:
+        except GrafanaError as error:
             if error.status == 403:
                 return None
             raise
@@ -256,7 +256,7 @@ class GrafanaClient:
         with self._asking(f"remove the folder {uid}"):
             self._door.folder.delete_folder(uid)
 
-    def dashboard(self, uid: str) -> Standing | None:
+    def dashboard(self, uid: str) -> StoredDashboard | None:
         """The dashboard of this uid."""
         what = f"show the dashboard {uid}"
         found = self._found(what, lambda: self._door.dashboard.get_dashboard(uid))
@@ -264,7 +264,7 @@ class GrafanaClient:
             return None
         with self._asking(what):
             meta = found["meta"]
-            return Standing(
+            return StoredDashboard(
                 found["dashboard"],
                 meta.get("folderUid") or "",
                 bool(meta.get("canSave", True)),
@@ -321,7 +321,7 @@ class GrafanaClient:
         try:
             with self._asking(what):
                 return dict(ask())
-        except Refused as error:
+        except GrafanaError as error:
             if error.status == 404:
                 return None
             raise

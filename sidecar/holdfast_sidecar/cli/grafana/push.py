@@ -9,7 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from holdfast_sidecar.cli.grafana.api import DashboardServer, Folder, Refused, Source, Standing
+from holdfast_sidecar.cli.grafana.api import (
+    DashboardServer,
+    DataSource,
+    Folder,
+    GrafanaError,
+    StoredDashboard,
+)
 from holdfast_sidecar.config.settings import BadInput
 
 # What of a dashboard is not in Grafana as it was written, line by line. Pure.
@@ -80,7 +86,7 @@ Json = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Board:
+class Dashboard:
     """One dashboard; its uid is the same in every Grafana."""
 
     uid: str
@@ -88,22 +94,22 @@ class Board:
     model: Json
 
 
-def read_boards(folder: Path) -> list[Board]:
+def read_boards(folder: Path) -> list[Dashboard]:
     """Every dashboard of this folder, by name. OSError and ValueError as they come."""
     boards = []
     for path in sorted(folder.glob("holdfast-*.json")):
         model = json.loads(path.read_text(encoding="utf-8"))
-        boards.append(Board(model["uid"], model["title"], model))
+        boards.append(Dashboard(model["uid"], model["title"], model))
     return boards
 
 
-def with_source(board: Board, uid: str, name: str) -> Board:
+def with_source(board: Dashboard, uid: str, name: str) -> Dashboard:
     """The same with this data source chosen at its top; others can still be chosen there."""
     model = copy.deepcopy(board.model)
     for variable in model["templating"]["list"]:
         if variable["type"] == "datasource":
             variable["current"] = {"selected": False, "text": name, "value": uid}
-    return Board(board.uid, board.title, model)
+    return Dashboard(board.uid, board.title, model)
 
 
 OLDEST = 10
@@ -118,8 +124,8 @@ OWN_FOLDER = Folder("holdfast", "Holdfast")
 class Step:
     """One dashboard: what is wanted, what is there, and how they differ."""
 
-    board: Board
-    standing: Standing | None
+    board: Dashboard
+    standing: StoredDashboard | None
     changes: tuple[str, ...]
 
     @property
@@ -150,7 +156,10 @@ class PushPlan:
 
 
 def plan_push(
-    boards: Sequence[Board], there: Mapping[str, Standing], folder: Folder, makes_folder: bool
+    boards: Sequence[Dashboard],
+    there: Mapping[str, StoredDashboard],
+    folder: Folder,
+    makes_folder: bool,
 ) -> PushPlan:
     """The steps; BadInput where one of them can't be taken, before any is."""
     steps = tuple(_step(board, there.get(board.uid), folder) for board in boards)
@@ -183,7 +192,7 @@ def check_folder(uid: str, found: Folder | None) -> tuple[Folder, bool]:
     return OWN_FOLDER, True
 
 
-def _step(board: Board, standing: Standing | None, folder: Folder) -> Step:
+def _step(board: Dashboard, standing: StoredDashboard | None, folder: Folder) -> Step:
     if standing is None:
         return Step(board, None, ())
     changes = list(differences(board.model, standing.model))
@@ -192,7 +201,7 @@ def _step(board: Board, standing: Standing | None, folder: Folder) -> Step:
     return Step(board, standing, tuple(changes))
 
 
-def _check(board: Board, standing: Standing) -> None:
+def _check(board: Dashboard, standing: StoredDashboard) -> None:
     if standing.is_provisioned:
         raise BadInput(
             f"dashboard {board.uid} comes from a file of that Grafana's (provisioning): change "
@@ -211,7 +220,7 @@ PROMETHEUS = "prometheus"
 """Grafana's type for Prometheus and for all that speak like it (Mimir, Thanos, VictoriaMetrics)."""
 
 
-def choose_source(known: Sequence[Source] | None, wanted: str) -> Source | None:
+def choose_source(known: Sequence[DataSource] | None, wanted: str) -> DataSource | None:
     """The one that was named, by uid or name; None: the dashboards take the default one.
 
     BadInput where it isn't there, isn't a Prometheus, or there is none at all.
@@ -232,7 +241,7 @@ def choose_source(known: Sequence[Source] | None, wanted: str) -> Source | None:
     return _named(known, fitting, wanted) if wanted else None
 
 
-def _named(known: Sequence[Source], fitting: Sequence[Source], wanted: str) -> Source:
+def _named(known: Sequence[DataSource], fitting: Sequence[DataSource], wanted: str) -> DataSource:
     for source in fitting:
         if wanted in (source.uid, source.name):
             return source
@@ -250,7 +259,7 @@ MESSAGE = "holdfast dashboards push"
 
 
 def survey(
-    server: DashboardServer, boards: Sequence[Board], folder_uid: str, source: str
+    server: DashboardServer, boards: Sequence[Dashboard], folder_uid: str, source: str
 ) -> PushPlan:
     """What a push would change; asks everything that could stand in its way. Changes nothing."""
     check_version(server.version())
@@ -260,7 +269,7 @@ def survey(
     folder, makes_folder = check_folder(
         folder_uid, server.folder(folder_uid) if folder_uid else None
     )
-    there: dict[str, Standing] = {}
+    there: dict[str, StoredDashboard] = {}
     for board in boards:
         standing = server.dashboard(board.uid)
         if standing is not None:
@@ -278,10 +287,10 @@ def push(server: DashboardServer, plan: PushPlan) -> None:
         for step in plan.due:
             _save(server, step, plan.folder.uid)
             done.append(step)
-    except Refused as error:
+    except GrafanaError as error:
         left = _put_back(server, done)
         left += _remove_folder(server, plan) if made_folder and not left else []
-        raise Refused(error.status, f"{error}; {_outcome(left)}") from None
+        raise GrafanaError(error.status, f"{error}; {_outcome(left)}") from None
 
 
 def _save(server: DashboardServer, step: Step, folder_uid: str) -> None:
@@ -297,7 +306,7 @@ def _put_back(server: DashboardServer, done: Sequence[Step]) -> list[str]:
     for step in reversed(done):
         try:
             _undo(server, step)
-        except Refused:
+        except GrafanaError:
             left.append(f"dashboard {step.board.uid} is the new one")
     return left
 
@@ -313,7 +322,7 @@ def _undo(server: DashboardServer, step: Step) -> None:
 def _remove_folder(server: DashboardServer, plan: PushPlan) -> list[str]:
     try:
         server.remove_folder(plan.folder.uid)
-    except Refused:
+    except GrafanaError:
         return [f"an empty folder {plan.folder.title} was made"]
     return []
 

@@ -9,14 +9,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from holdfast_sidecar.cli.tui.heatmap import LETTERS, legend, level
-from holdfast_sidecar.cli.tui.state import Choice, Latest, Order, Pane
+from holdfast_sidecar.cli.tui.state import Latest, Order, Pane, ViewState
 from holdfast_sidecar.cli.tui.text import (
     Body,
     Canvas,
     Line,
-    Look,
     Signs,
     Span,
+    TextStyle,
     amount,
     columns,
     counted,
@@ -34,19 +34,19 @@ from holdfast_sidecar.records.formatting import span
 
 LINES = 3
 
-STATES = {"running": Look.GOOD, "done": Look.GOOD, "stopped": Look.BAD}
+STATES = {"running": TextStyle.GOOD, "done": TextStyle.GOOD, "stopped": TextStyle.BAD}
 """How a state looks; all others pass, and are doubtful."""
 
 LIGHTS = {
-    "green": ("", Look.GOOD),
-    "yellow": ("~ ", Look.DOUBTFUL),
-    "red": ("! ", Look.BAD),
+    "green": ("", TextStyle.GOOD),
+    "yellow": ("~ ", TextStyle.DOUBTFUL),
+    "red": ("! ", TextStyle.BAD),
 }
 """The sign and the look of what is wrong; without a light there is nothing to judge."""
 
 
 def heading(
-    latest: Latest, choice: Choice, now_s: float, width: int, signs: Signs
+    latest: Latest, choice: ViewState, now_s: float, width: int, signs: Signs
 ) -> tuple[Line, Line, Line]:
     """The lines, none wider than the screen. `now_s` is monotonic."""
     fresh = _fresh(latest, choice, now_s, width, signs)
@@ -59,8 +59,8 @@ def heading(
 
 def _standing(view: LiveView, signs: Signs) -> Iterator[Line]:
     """The most important first."""
-    yield (said(view.run or "?", signs, Look.STRONG),)
-    yield (said(view.state or "not known", signs, STATES.get(view.state, Look.DOUBTFUL)),)
+    yield (said(view.run or "?", signs, TextStyle.STRONG),)
+    yield (said(view.state or "not known", signs, STATES.get(view.state, TextStyle.DOUBTFUL)),)
     if view.step is not None:
         yield (Span(f"step {number(view.step)}"),)
     if view.step_s is not None:
@@ -90,25 +90,25 @@ def _saved(view: LiveView) -> str:
 
 
 def _verdict(view: LiveView, signs: Signs) -> Line:
-    sign, look = LIGHTS.get(view.light, ("", Look.PLAIN))
+    sign, look = LIGHTS.get(view.light, ("", TextStyle.PLAIN))
     also = f"; also: {'; '.join(view.warnings)}" if view.warnings else ""
     told = view.headline.removesuffix(".") if also else view.headline
     return Span(sign, look), said(told, signs, look), said(also, signs)
 
 
-def _fresh(latest: Latest, choice: Choice, now_s: float, width: int, signs: Signs) -> Line:
+def _fresh(latest: Latest, choice: ViewState, now_s: float, width: int, signs: Signs) -> Line:
     parts: list[Line] = []
     silence_s = latest.silence_s(now_s)
     if silence_s is not None:
-        parts.append((said(_silence(latest, silence_s), signs, Look.BAD),))
+        parts.append((said(_silence(latest, silence_s), signs, TextStyle.BAD),))
     if choice.is_paused:
-        parts.append((Span("PAUSED (p goes on)", Look.DOUBTFUL),))
+        parts.append((Span("PAUSED (p goes on)", TextStyle.DOUBTFUL),))
     if choice.filter:
-        parts.append((said(f"only: {choice.filter} (Esc: all)", signs, Look.DOUBTFUL),))
+        parts.append((said(f"only: {choice.filter} (Esc: all)", signs, TextStyle.DOUBTFUL),))
     if choice.pane is Pane.RANKS and choice.order is not Order.NUMBER:
         parts.append((Span(choice.order.value),))
     if silence_s is None and latest.view is not None:
-        parts.append((said(_told_by(latest.view), signs, Look.DIM),))
+        parts.append((said(_told_by(latest.view), signs, TextStyle.DIM),))
     return fitted(joined(parts), width, signs)
 
 
@@ -144,7 +144,7 @@ ENDED_WELL = "finished"
 
 
 @dataclass(frozen=True)
-class Attention:
+class Headline:
     """What findings point at."""
 
     acting: frozenset[int | str]
@@ -174,10 +174,10 @@ class Attention:
         return is_dead(rank), found, bool(rank.silence), rank.slowdown or 0.0, own, -rank.rank
 
 
-def attention(view: LiveView) -> Attention:
+def attention(view: LiveView) -> Headline:
     """What this view's findings point at."""
     told = [(one.node if one.rank is None else one.rank, one.acts) for one in view.findings]
-    return Attention(
+    return Headline(
         acting=frozenset(whom for whom, acts in told if acts),
         told=frozenset(whom for whom, _ in told),
         usual_s=statistics.median([one.own_s for one in view.ranks if one.own_s] or [0.0]),
@@ -208,10 +208,10 @@ KEYS = (
     ("q", "leave"),
 )
 
-MARKS: tuple[tuple[str, Look, str], ...] = (
-    ("!", Look.BAD, "dead, or acted on"),
-    ("?", Look.DOUBTFUL, "not heard now: as of then"),
-    ("*", Look.DOUBTFUL, "slow, or something found"),
+MARKS: tuple[tuple[str, TextStyle, str], ...] = (
+    ("!", TextStyle.BAD, "dead, or acted on"),
+    ("?", TextStyle.DOUBTFUL, "not heard now: as of then"),
+    ("*", TextStyle.DOUBTFUL, "slow, or something found"),
 )
 
 KEY = 13
@@ -219,19 +219,19 @@ KEY = 13
 
 def help_page(canvas: Canvas) -> Body:
     """All of it."""
-    return listed((Span("keys", Look.STRONG),), list(_lines(canvas)))
+    return listed((Span("keys", TextStyle.STRONG),), list(_lines(canvas)))
 
 
 def _lines(canvas: Canvas) -> Iterator[Line]:
     for key, words in KEYS:
-        line = (Span(padded(key, KEY), Look.STRONG), Span(words))
+        line = (Span(padded(key, KEY), TextStyle.STRONG), Span(words))
         yield fitted(line, canvas.width, canvas.signs)
     yield ()
-    yield (Span("own time of a rank, against the middle of its peers", Look.STRONG),)
+    yield (Span("own time of a rank, against the middle of its peers", TextStyle.STRONG),)
     yield from _folded(legend(canvas.signs), canvas.width)
     yield ()
-    yield (Span("where no step ended: what it did", Look.STRONG),)
-    phases = [(Span(letter, Look.DIM), Span(f" {phase}")) for phase, letter in LETTERS.items()]
+    yield (Span("where no step ended: what it did", TextStyle.STRONG),)
+    phases = [(Span(letter, TextStyle.DIM), Span(f" {phase}")) for phase, letter in LETTERS.items()]
     yield from _folded(phases, canvas.width)
     yield ()
     yield from _folded([(Span(sign, look), Span(f" {w}")) for sign, look, w in MARKS], canvas.width)

@@ -7,7 +7,16 @@ from bisect import bisect_right
 from collections.abc import Sequence, Set
 from dataclasses import dataclass
 
-from holdfast_sidecar.cli.tui.text import HEAT, Line, Look, Signs, Span, merged, padded, short_span
+from holdfast_sidecar.cli.tui.text import (
+    HEAT,
+    Line,
+    Signs,
+    Span,
+    TextStyle,
+    merged,
+    padded,
+    short_span,
+)
 from holdfast_sidecar.export.live.view import Heat
 
 # How slow a cell of the heat map is: its level, the sign and the colour of each. Pure.
@@ -68,7 +77,7 @@ def cell(ratio: float | None, phase: str, signs: Signs) -> Span:
         return Span(signs.heat[step], HEAT[step])
     if not phase:
         return Span(" ")
-    return Span(LETTERS.get(phase, UNKNOWN_PHASE), Look.DIM)
+    return Span(LETTERS.get(phase, UNKNOWN_PHASE), TextStyle.DIM)
 
 
 def legend(signs: Signs) -> list[Line]:
@@ -133,7 +142,7 @@ class Timeline:
         seconds = self.heat.columns[-1] - self.heat.columns[self.columns[0].start]
         ago = f"-{short_span(seconds)}"
         is_room = width > len(ago) + len(NOW)
-        return Span((padded(ago, width - len(NOW)) if is_room else "") + NOW, Look.HEADING)
+        return Span((padded(ago, width - len(NOW)) if is_room else "") + NOW, TextStyle.HEADING)
 
     def _place(self, rank: int) -> int:
         return rank - rank % max(self.heat.ranks_per_row, 1)

@@ -94,7 +94,7 @@ class Away(Exception):
     """Nobody tells a view now; one line says why. It may pass."""
 
 
-class Source(Protocol):
+class ViewSource(Protocol):
     """Whoever tells views."""
 
     @property
@@ -142,12 +142,12 @@ UNSHOWN = (
 )
 
 
-class Refused(Away):
+class AccessRefused(Away):
     """Somebody answers, and won't tell: a token, a certificate or the version is wrong. That does
     not pass by itself."""
 
 
-class Asked(Protocol):
+class ViewReply(Protocol):
     """One sidecar's answer to one question."""
 
     def __call__(self, address: str, access: Access) -> LiveView:
@@ -208,17 +208,21 @@ def unzipped(body: bytes) -> bytes:
 def _refused(address: str, access: Access, code: int) -> Away:
     if code in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
         if access.token_file and not access.shows_token_to(address):
-            return Refused(f"{address} wants a token: {UNSHOWN}")
-        return Refused(f"{address} wants a token, or another one: name its file with --token-file")
+            return AccessRefused(f"{address} wants a token: {UNSHOWN}")
+        return AccessRefused(
+            f"{address} wants a token, or another one: name its file with --token-file"
+        )
     if code == HTTPStatus.NOT_FOUND:
-        return Refused(f"{address} serves no {PATH}: it is no sidecar, or an older one")
+        return AccessRefused(f"{address} serves no {PATH}: it is no sidecar, or an older one")
     return Away(f"{address} answers with HTTP status {code}")
 
 
 def _away(address: str, error: Exception) -> Away:
     cause = getattr(error, "reason", error)
     if isinstance(cause, ssl.SSLCertVerificationError):
-        return Refused(f"{address} has a certificate that is not believed: name its CA (--ca-file)")
+        return AccessRefused(
+            f"{address} has a certificate that is not believed: name its CA (--ca-file)"
+        )
     words = getattr(cause, "strerror", None) or str(cause) or type(cause).__name__
     return Away(f"{address} does not answer: {visible(words)}")
 

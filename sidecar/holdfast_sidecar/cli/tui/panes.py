@@ -6,15 +6,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from holdfast_sidecar.cli.tui.heading import heading, help_page
 from holdfast_sidecar.cli.tui.ranks import passes, ranks
-from holdfast_sidecar.cli.tui.state import Choice, Latest, Pane
+from holdfast_sidecar.cli.tui.state import Latest, Pane, ViewState
 from holdfast_sidecar.cli.tui.text import (
     UNKNOWN,
     Body,
     Canvas,
     Line,
-    Look,
     Signs,
     Span,
+    TextStyle,
     columns,
     cut,
     fitted,
@@ -64,12 +64,12 @@ def account(canvas: Canvas) -> Body:
 
 
 def _title(view: LiveView, total_s: float) -> Line:
-    parts: list[Line] = [(Span(f"{span(total_s)} in all", Look.STRONG),)] if total_s else []
+    parts: list[Line] = [(Span(f"{span(total_s)} in all", TextStyle.STRONG),)] if total_s else []
     if view.goodput is not None:
         parts.append((Span(f"goodput {share(view.goodput, 1)}"),))
     if view.ettr is not None:
         parts.append((Span(f"ETTR {share(view.ettr, 1)}"),))
-    return joined(parts) or (Span("account", Look.STRONG),)
+    return joined(parts) or (Span("account", TextStyle.STRONG),)
 
 
 def _account_row(name: str, seconds: float, total_s: float, canvas: Canvas) -> Line:
@@ -78,7 +78,7 @@ def _account_row(name: str, seconds: float, total_s: float, canvas: Canvas) -> L
     wide = min(CATEGORY, canvas.width - TIME - REST)
     room = min(canvas.width - wide - TIME - REST, BAR_MOST)
     label = cut(said(name_category(name), signs).text, wide, signs.more)
-    look = Look.GOOD if name == GOOD_CATEGORY else Look.DOUBTFUL
+    look = TextStyle.GOOD if name == GOOD_CATEGORY else TextStyle.DOUBTFUL
     return (
         Span(f"{padded(label, wide)} {span(seconds):>{TIME}} {share(part, 1):>6}  "),
         Span(signs.bar * round(part * max(room, 0)), look),
@@ -90,7 +90,7 @@ def _account_row(name: str, seconds: float, total_s: float, canvas: Canvas) -> L
 KIND = 18
 """Columns of the longest kind."""
 
-FINDINGS_TITLE = (Span(f"  {'since':>5}  {'what':<{KIND}}  where and why", Look.HEADING),)
+FINDINGS_TITLE = (Span(f"  {'since':>5}  {'what':<{KIND}}  where and why", TextStyle.HEADING),)
 
 
 def findings(canvas: Canvas) -> Body:
@@ -134,7 +134,7 @@ def _told_finding(one: FindingView, canvas: Canvas) -> Iterator[str]:
 
 def _finding_row(one: FindingView, canvas: Canvas) -> Line:
     signs = canvas.signs
-    look = Look.BAD if one.acts else Look.DOUBTFUL
+    look = TextStyle.BAD if one.acts else TextStyle.DOUBTFUL
     kind = cut(said(one.kind, signs).text, KIND, signs.more)
     since = short_span(canvas.view.now_unix_s - one.since_unix_s)
     return (
@@ -159,7 +159,7 @@ DECIDED = 8
 """Columns of what was decided."""
 
 INCIDENTS_TITLE = (
-    Span(f"  {'ago':>5} {'lost':>5}  {'decided':<{DECIDED}}  incident", Look.HEADING),
+    Span(f"  {'ago':>5} {'lost':>5}  {'decided':<{DECIDED}}  incident", TextStyle.HEADING),
 )
 
 
@@ -211,7 +211,7 @@ def _incident_row(one: IncidentView, canvas: Canvas) -> Line:
     decided = cut(said(one.decided, signs).text, DECIDED, signs.more)
     words = f"{one.cause}: {one.title}" if one.title else _what(one)
     return (
-        Span("! ", Look.BAD) if is_open else Span("  "),
+        Span("! ", TextStyle.BAD) if is_open else Span("  "),
         Span(f"{short_span(ago_s):>5} {short_span(one.lost_s):>5}  {padded(decided, DECIDED)}  "),
         said(words, signs),
     )
@@ -229,7 +229,7 @@ NAME, STATE = 24, 10
 NODES_TITLE = (
     Span(
         f"  {'node':<{NAME}} {'state':<{STATE}} {'heard of':>8} {'findings':>8}  ranks",
-        Look.HEADING,
+        TextStyle.HEADING,
     ),
 )
 
@@ -256,7 +256,7 @@ def _node_row(one: NodeView, canvas: Canvas) -> Line:
     heard = (
         UNKNOWN if one.heartbeat_unix_s is None else short_span(now_unix_s - one.heartbeat_unix_s)
     )
-    look = Look.PLAIN if one.state in WELL else Look.BAD
+    look = TextStyle.PLAIN if one.state in WELL else TextStyle.BAD
     return (
         Span("  ") if one.state in WELL else Span("! ", look),
         Span(f"{padded(name, NAME)} "),
@@ -264,7 +264,7 @@ def _node_row(one: NodeView, canvas: Canvas) -> Line:
         Span(f"{heard:>8} "),
         Span(f"{one.findings or UNKNOWN:>8}  "),
         Span(", ".join(map(str, sorted(one.ranks))) or UNKNOWN),
-        Span(_leads(canvas) if one.is_leader else "", Look.STRONG),
+        Span(_leads(canvas) if one.is_leader else "", TextStyle.STRONG),
     )
 
 
@@ -282,7 +282,7 @@ def _is_node_looked_for(one: NodeView, words: str) -> bool:
 WHO, CAUSE = 20, 16
 
 SLOW_TITLE = (
-    Span(f"  slower   gain  {'who':<{WHO}}  {'why':<{CAUSE}} sure  what helps", Look.HEADING),
+    Span(f"  slower   gain  {'who':<{WHO}}  {'why':<{CAUSE}} sure  what helps", TextStyle.HEADING),
 )
 
 MUCH_PERCENT = 50.0
@@ -325,7 +325,7 @@ def _told_slow(one: SlowView) -> Iterator[str]:
 
 def _slow_row(one: SlowView, canvas: Canvas) -> Line:
     signs = canvas.signs
-    look = Look.BAD if one.percent >= MUCH_PERCENT else Look.DOUBTFUL
+    look = TextStyle.BAD if one.percent >= MUCH_PERCENT else TextStyle.DOUBTFUL
     name = cut(said(who(one), signs).text, WHO, signs.more)
     cause = cut(said(one.cause, signs).text, CAUSE, signs.more)
     return (
@@ -362,11 +362,11 @@ def body(canvas: Canvas) -> Body:
     return DRAWN_BY[canvas.choice.pane](canvas)
 
 
-def keys_line(view: LiveView | None, choice: Choice, width: int, signs: Signs) -> Line:
+def keys_line(view: LiveView | None, choice: ViewState, width: int, signs: Signs) -> Line:
     """The panes, their keys as capital letters, and how much is in them; the shown one in brackets,
     so that it is seen without colours."""
     named = [joined([_named(pane, view, choice.pane) for pane in Pane], "")]
-    others: list[Line] = [(Span(words, Look.DIM),) for words in OTHERS]
+    others: list[Line] = [(Span(words, TextStyle.DIM),) for words in OTHERS]
     while others and columns(joined([*named, *others], " ")) > width:
         others.pop()
     return fitted(joined([*named, *others], " "), width, signs)
@@ -377,8 +377,8 @@ def _named(pane: Pane, view: LiveView | None, shown: Pane) -> Line:
     name = "? Help" if pane is Pane.HELP else pane.value.capitalize()
     rest = name[1:] + (f" {count}" if count else "")
     before, after = ("[", "]") if pane is shown else (" ", " ")
-    look = Look.STRONG if pane is shown else Look.PLAIN
-    return Span(before, look), Span(name[0], Look.STRONG), Span(f"{rest}{after}", look)
+    look = TextStyle.STRONG if pane is shown else TextStyle.PLAIN
+    return Span(before, look), Span(name[0], TextStyle.STRONG), Span(f"{rest}{after}", look)
 
 
 def _count(pane: Pane, view: LiveView | None) -> int:
@@ -404,7 +404,7 @@ SHOWN_BELOW = 5
 """Of each of those; `holdfast status` and `holdfast incidents` have all."""
 
 
-def frame(view: LiveView, choice: Choice, width: int, signs: Signs) -> list[str]:
+def frame(view: LiveView, choice: ViewState, width: int, signs: Signs) -> list[str]:
     """Plain lines, none wider than that. Of `choice` the words to look for and the order count."""
     told = heading(Latest(view), choice, 0.0, width, signs)
     lines = [line for line in map(plain, told) if line]

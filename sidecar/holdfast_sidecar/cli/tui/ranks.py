@@ -6,16 +6,16 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from holdfast_sidecar.cli.tui.heading import Attention, attention, is_dead, is_lost
+from holdfast_sidecar.cli.tui.heading import Headline, attention, is_dead, is_lost
 from holdfast_sidecar.cli.tui.heatmap import timeline
-from holdfast_sidecar.cli.tui.state import NODE_KEY, Choice, Grouping, Order
+from holdfast_sidecar.cli.tui.state import NODE_KEY, Grouping, Order, ViewState
 from holdfast_sidecar.cli.tui.text import (
     UNKNOWN,
     Body,
     Canvas,
     Line,
-    Look,
     Span,
+    TextStyle,
     amount,
     cut,
     joined,
@@ -116,7 +116,7 @@ RANK_KEY = "rank "
 
 
 @dataclass(frozen=True)
-class Row:
+class RankRow:
     """A rank, or the ranks of a node, of which the worst stands for all."""
 
     worst: RankView
@@ -142,7 +142,7 @@ class Row:
         return f"{least}..{most}"  # with gaps: a node's ranks need not be neighbours
 
 
-def rows(view: LiveView, choice: Choice, attention: Attention, room: int) -> list[Row]:
+def rows(view: LiveView, choice: ViewState, attention: Headline, room: int) -> list[RankRow]:
     """All rows in their order; `room` says how many can be seen at a time."""
     found = [one for one in view.ranks if _is_looked_for(one, choice.filter)]
     if not is_by_node(choice, len(found), room):
@@ -150,11 +150,11 @@ def rows(view: LiveView, choice: Choice, attention: Attention, room: int) -> lis
     by_node: dict[str, list[RankView]] = {}
     for one in found:
         by_node.setdefault(one.node, []).append(one)
-    nodes = [Row(attention.worst(ranks), ranks, is_node=True) for ranks in by_node.values()]
+    nodes = [RankRow(attention.worst(ranks), ranks, is_node=True) for ranks in by_node.values()]
     return list(_with_opened(_in_order(nodes, view, choice, attention), view, choice, attention))
 
 
-def is_by_node(choice: Choice, ranks: int, room: int) -> bool:
+def is_by_node(choice: ViewState, ranks: int, room: int) -> bool:
     """Whether a row is a node."""
     if choice.grouping is Grouping.FITTING:
         return ranks > room
@@ -172,8 +172,8 @@ def _is_looked_for(rank: RankView, words: str) -> bool:
 
 
 def _with_opened(
-    nodes: Sequence[Row], view: LiveView, choice: Choice, attention: Attention
-) -> Iterator[Row]:
+    nodes: Sequence[RankRow], view: LiveView, choice: ViewState, attention: Headline
+) -> Iterator[RankRow]:
     for node in nodes:
         yield node
         if node.key in choice.opened:
@@ -181,14 +181,14 @@ def _with_opened(
             yield from _in_order(inside, view, choice, attention)
 
 
-def _of_rank(rank: RankView, is_inside: bool = False) -> Row:
-    return Row(rank, (rank,), is_inside=is_inside)
+def _of_rank(rank: RankView, is_inside: bool = False) -> RankRow:
+    return RankRow(rank, (rank,), is_inside=is_inside)
 
 
 def _in_order(
-    found: Sequence[Row], view: LiveView, choice: Choice, attention: Attention
-) -> list[Row]:
-    keys: dict[Order, Callable[[Row], tuple[float, ...]]] = {
+    found: Sequence[RankRow], view: LiveView, choice: ViewState, attention: Headline
+) -> list[RankRow]:
+    keys: dict[Order, Callable[[RankRow], tuple[float, ...]]] = {
         Order.NUMBER: _number,
         Order.WORST: lambda row: tuple(-part for part in attention.badness(row.worst)),
         Order.STEP_TIME: lambda row: (-max(one.step_s or 0.0 for one in row.ranks), *_number(row)),
@@ -197,7 +197,7 @@ def _in_order(
     return sorted(found, key=keys[choice.order])
 
 
-def _number(row: Row) -> tuple[float, ...]:
+def _number(row: RankRow) -> tuple[float, ...]:
     return (min(one.rank for one in row.ranks),)
 
 
@@ -239,17 +239,17 @@ PHASES = {
 
 
 @dataclass(frozen=True)
-class Column:
+class RankColumn:
     """One of them. Its figure is that of the rank that stands for the row."""
 
     heading: str
     width: int
     worth: int
     """The column of least worth goes first when there is no room."""
-    figure: Callable[[Row], Span]
+    figure: Callable[[RankRow], Span]
     is_text: bool = False
 
-    def cell(self, row: Row, more: str) -> Span:
+    def cell(self, row: RankRow, more: str) -> Span:
         """What stands in this row, just as wide as the column."""
         text, look = self.figure(row)
         return Span(padded(cut(text, self.width, more), self.width, not self.is_text), look)
@@ -257,10 +257,10 @@ class Column:
     @property
     def title(self) -> Span:
         """What stands above."""
-        return Span(padded(self.heading, self.width, not self.is_text), Look.HEADING)
+        return Span(padded(self.heading, self.width, not self.is_text), TextStyle.HEADING)
 
 
-def chosen(every: Sequence[Column], room: int) -> list[Column]:
+def chosen(every: Sequence[RankColumn], room: int) -> list[RankColumn]:
     """As many as fit, the worthiest ones, in their own order; one column of blank after each."""
     kept = list(every)
     while kept and sum(one.width + 1 for one in kept) > room:
@@ -268,7 +268,7 @@ def chosen(every: Sequence[Column], room: int) -> list[Column]:
     return kept
 
 
-def columns(canvas: Canvas, rows: Sequence[Row], attention: Attention) -> list[Column]:
+def columns(canvas: Canvas, rows: Sequence[RankRow], attention: Headline) -> list[RankColumn]:
     """All that this view has something for."""
     now_unix_s, signs = canvas.view.now_unix_s, canvas.signs
     names = [width(visible(one.worst.node, signs.is_ascii)) for one in rows]
@@ -276,48 +276,50 @@ def columns(canvas: Canvas, rows: Sequence[Row], attention: Attention) -> list[C
     labels = max((len(one.label) for one in rows), default=0)
     has_nodes = any(one.is_node for one in rows)
     ranks = _of_nodes(labels) if has_nodes else [_ranks("rank", labels)]
-    why = Column("why", 12, 45, lambda row: said(row.worst.cause, signs), is_text=True)
+    why = RankColumn("why", 12, 45, lambda row: said(row.worst.cause, signs), is_text=True)
     return [
-        Column("", 1, 100, lambda row: _mark(row, attention), is_text=True),
+        RankColumn("", 1, 100, lambda row: _mark(row, attention), is_text=True),
         *ranks,
-        Column("node", max(widest, 4), 80, lambda row: said(row.worst.node, signs), is_text=True),
-        Column("phase", 8, 90, lambda row: _phase(row.worst), is_text=True),
-        Column("for", 5, 40, lambda row: Span(_age(row.worst, now_unix_s))),
-        Column("step", _step_width(rows), 20, lambda row: Span(number(row.worst.step))),
-        Column("time", 6, 85, lambda row: Span(short_span(row.worst.step_s))),
-        Column("own", 6, 50, lambda row: Span(short_span(row.worst.own_s))),
-        Column("slow", 5, 84, lambda row: _slowdown(row.worst)),
+        RankColumn(
+            "node", max(widest, 4), 80, lambda row: said(row.worst.node, signs), is_text=True
+        ),
+        RankColumn("phase", 8, 90, lambda row: _phase(row.worst), is_text=True),
+        RankColumn("for", 5, 40, lambda row: Span(_age(row.worst, now_unix_s))),
+        RankColumn("step", _step_width(rows), 20, lambda row: Span(number(row.worst.step))),
+        RankColumn("time", 6, 85, lambda row: Span(short_span(row.worst.step_s))),
+        RankColumn("own", 6, 50, lambda row: Span(short_span(row.worst.own_s))),
+        RankColumn("slow", 5, 84, lambda row: _slowdown(row.worst)),
         *([why] if any(one.cause for one in canvas.view.ranks) else []),
         *(_gpu_columns() if any(one.worst.gpu for one in rows) else []),
     ]
 
 
-def _of_nodes(labels: int) -> list[Column]:
-    worst = Column("worst", 5, 88, lambda row: Span(str(row.worst.rank) if row.is_node else ""))
+def _of_nodes(labels: int) -> list[RankColumn]:
+    worst = RankColumn("worst", 5, 88, lambda row: Span(str(row.worst.rank) if row.is_node else ""))
     return [_ranks("ranks", labels), worst]
 
 
-def _ranks(heading: str, labels: int) -> Column:
+def _ranks(heading: str, labels: int) -> RankColumn:
     width_of_it = max(labels, len(heading))
-    return Column(heading, width_of_it, 99, lambda row: Span(row.label), is_text=True)
+    return RankColumn(heading, width_of_it, 99, lambda row: Span(row.label), is_text=True)
 
 
-def _mark(row: Row, attention: Attention) -> Span:
+def _mark(row: RankRow, attention: Headline) -> Span:
     rank, node = row.worst, row.worst.node if row.is_node else None
     if attention.is_urgent(rank) or node in attention.acting:
-        return Span("!", Look.BAD)
+        return Span("!", TextStyle.BAD)
     if rank.silence:
-        return Span(UNHEARD, Look.DOUBTFUL)
+        return Span(UNHEARD, TextStyle.DOUBTFUL)
     is_due = attention.is_due(rank) or node in attention.told
-    return Span("*", Look.DOUBTFUL) if is_due else Span(" ")
+    return Span("*", TextStyle.DOUBTFUL) if is_due else Span(" ")
 
 
 def _phase(rank: RankView) -> Span:
     if is_dead(rank):
-        return Span("lost" if is_lost(rank) else "gone", Look.BAD)
+        return Span("lost" if is_lost(rank) else "gone", TextStyle.BAD)
     name = rank.busy or PHASES.get(rank.phase, rank.phase)
     is_now = rank.alive and not rank.silence
-    return Span(visible(name, is_ascii=True), Look.PLAIN if is_now else Look.DIM)
+    return Span(visible(name, is_ascii=True), TextStyle.PLAIN if is_now else TextStyle.DIM)
 
 
 def _age(rank: RankView, now_unix_s: float) -> str:
@@ -328,29 +330,31 @@ def _age(rank: RankView, now_unix_s: float) -> str:
     return short_span(now_unix_s - rank.phase_since_unix_s)
 
 
-def _step_width(rows: Sequence[Row]) -> int:
+def _step_width(rows: Sequence[RankRow]) -> int:
     return max(4, len(number(max((one.worst.step for one in rows), default=0))))
 
 
 def _slowdown(rank: RankView) -> Span:
     if rank.slowdown is None:
-        return Span(UNKNOWN, Look.DIM)
-    return Span(f"+{share(rank.slowdown)}", Look.BAD if rank.slowdown >= MUCH else Look.DOUBTFUL)
+        return Span(UNKNOWN, TextStyle.DIM)
+    return Span(
+        f"+{share(rank.slowdown)}", TextStyle.BAD if rank.slowdown >= MUCH else TextStyle.DOUBTFUL
+    )
 
 
-def _gpu_columns() -> list[Column]:
+def _gpu_columns() -> list[RankColumn]:
     return [
-        Column("gpu", 4, 60, lambda row: _of_gpu(row, lambda gpu: share(gpu.busy))),
-        Column("°C", 3, 55, lambda row: _of_gpu(row, lambda gpu: _whole(gpu.temperature_c))),
-        Column("mem", 4, 54, lambda row: _of_gpu(row, lambda gpu: share(_memory(gpu)))),
-        Column("MHz", 4, 30, lambda row: _of_gpu(row, _clock)),
-        Column("W", 4, 29, lambda row: _of_gpu(row, lambda gpu: _whole(gpu.power_w))),
+        RankColumn("gpu", 4, 60, lambda row: _of_gpu(row, lambda gpu: share(gpu.busy))),
+        RankColumn("°C", 3, 55, lambda row: _of_gpu(row, lambda gpu: _whole(gpu.temperature_c))),
+        RankColumn("mem", 4, 54, lambda row: _of_gpu(row, lambda gpu: share(_memory(gpu)))),
+        RankColumn("MHz", 4, 30, lambda row: _of_gpu(row, _clock)),
+        RankColumn("W", 4, 29, lambda row: _of_gpu(row, lambda gpu: _whole(gpu.power_w))),
     ]
 
 
-def _of_gpu(row: Row, figure: Callable[[GpuView], str]) -> Span:
+def _of_gpu(row: RankRow, figure: Callable[[GpuView], str]) -> Span:
     gpu = row.worst.gpu
-    return Span(UNKNOWN, Look.DIM) if gpu is None else Span(figure(gpu))
+    return Span(UNKNOWN, TextStyle.DIM) if gpu is None else Span(figure(gpu))
 
 
 def _whole(value: float | None) -> str:

@@ -21,16 +21,16 @@ from textual.widgets import Input
 from holdfast_sidecar.cli.tui.heading import heading
 from holdfast_sidecar.cli.tui.heatmap import COLOURS
 from holdfast_sidecar.cli.tui.panes import KEYS, body, keys_line
-from holdfast_sidecar.cli.tui.sources import Watching
-from holdfast_sidecar.cli.tui.state import Choice, Cursor, Latest, Pane
+from holdfast_sidecar.cli.tui.sources import SourceState
+from holdfast_sidecar.cli.tui.state import Cursor, Latest, Pane, ViewState
 from holdfast_sidecar.cli.tui.text import (
     HEAT,
     Body,
     Canvas,
     Line,
-    Look,
     Signs,
     Span,
+    TextStyle,
     changed,
     fitted,
 )
@@ -64,14 +64,14 @@ class FilterLine(Input):
 # Colours are those of Okabe and Ito, who chose eight that people tell apart whatever their eyes
 # lack.
 
-STYLES: Mapping[Look, Style] = {
-    Look.PLAIN: Style(),
-    Look.DIM: Style(color="#9a9a9a"),
-    Look.STRONG: Style(bold=True),
-    Look.HEADING: Style(color="#b0b0b0", underline=True),
-    Look.GOOD: Style(color="#56b4e9"),
-    Look.DOUBTFUL: Style(color="#e69f00"),
-    Look.BAD: Style(color="#f0703a", bold=True),  # vermilion, lightened for a dark screen
+STYLES: Mapping[TextStyle, Style] = {
+    TextStyle.PLAIN: Style(),
+    TextStyle.DIM: Style(color="#9a9a9a"),
+    TextStyle.STRONG: Style(bold=True),
+    TextStyle.HEADING: Style(color="#b0b0b0", underline=True),
+    TextStyle.GOOD: Style(color="#56b4e9"),
+    TextStyle.DOUBTFUL: Style(color="#e69f00"),
+    TextStyle.BAD: Style(color="#f0703a", bold=True),  # vermilion, lightened for a dark screen
     **{look: Style(color=colour) for look, colour in zip(HEAT, COLOURS, strict=True)},
 }
 
@@ -117,9 +117,9 @@ class Head(Lines):
     def __init__(self, signs: Signs) -> None:
         super().__init__()
         self._signs = signs
-        self._latest, self._choice = Latest(), Choice()
+        self._latest, self._choice = Latest(), ViewState()
 
-    def draw(self, latest: Latest, choice: Choice) -> None:
+    def draw(self, latest: Latest, choice: ViewState) -> None:
         """As it is now."""
         self._latest, self._choice = latest, choice
         self.show(heading(latest, choice, time.monotonic(), self.size.width, self._signs))
@@ -139,9 +139,9 @@ class KeysLine(Lines):
         super().__init__()
         self._signs = signs
         self._view: LiveView | None = None
-        self._choice = Choice()
+        self._choice = ViewState()
 
-    def draw(self, view: LiveView | None, choice: Choice) -> None:
+    def draw(self, view: LiveView | None, choice: ViewState) -> None:
         """As it is now."""
         self._view, self._choice = view, choice
         self.show([keys_line(view, choice, self.size.width, self._signs)])
@@ -183,11 +183,11 @@ class PaneBody(Lines, can_focus=True):
         super().__init__()
         self._signs = signs
         self._view: LiveView | None = None
-        self._choice = Choice()
+        self._choice = ViewState()
         self._keys: Sequence[str] = ()
         self._cursors: dict[tuple[Pane, str], Cursor] = {}
 
-    def draw(self, view: LiveView | None, choice: Choice) -> None:
+    def draw(self, view: LiveView | None, choice: ViewState) -> None:
         """As it is now."""
         self._view, self._choice = view, choice
         if view is None:
@@ -236,13 +236,13 @@ class PaneBody(Lines, can_focus=True):
         rows = drawn.rows(first, self._room)
         lines += [(first + at, fitted(row, width, self._signs)) for at, row in enumerate(rows)]
         if not drawn.keys:
-            lines.append((-1, fitted((Span(drawn.empty, Look.DIM),), width, self._signs)))
+            lines.append((-1, fitted((Span(drawn.empty, TextStyle.DIM),), width, self._signs)))
         return lines
 
     def _with_margin(self, line: Line, number: int) -> Line:
         if number != self._cursor.place or not self._choice.has_rows_to_enter:
             return (Span(" " * MARGIN), *line)
-        return (Span(f"{self._signs.chosen} ", Look.STRONG), *line)
+        return (Span(f"{self._signs.chosen} ", TextStyle.STRONG), *line)
 
 
 LOOK_EVERY_S = 0.25
@@ -275,10 +275,10 @@ class TopApp(App[None]):
         Binding("ctrl+c", "quit", priority=True),
     ]
 
-    def __init__(self, watch: Watching, signs: Signs, choice: Choice | None = None) -> None:
+    def __init__(self, watch: SourceState, signs: Signs, choice: ViewState | None = None) -> None:
         super().__init__()
         self._watching, self._signs = watch, signs
-        self.choice = choice or Choice()
+        self.choice = choice or ViewState()
         self._latest = Latest()
 
     def compose(self) -> ComposeResult:
@@ -309,7 +309,7 @@ class TopApp(App[None]):
         self.query_one(PaneBody).draw(self._latest.view, self.choice)
         self.query_one(KeysLine).draw(self._latest.view, self.choice)
 
-    def _choose(self, choice: Choice) -> None:
+    def _choose(self, choice: ViewState) -> None:
         if choice != self.choice:
             self.choice = choice
             self._draw()

@@ -12,11 +12,11 @@ from typing import Protocol
 
 from holdfast_sidecar.cli.tui.http_client import (
     Access,
-    Asked,
+    AccessRefused,
     Away,
     MemorySource,
-    Refused,
-    Source,
+    ViewReply,
+    ViewSource,
     ask,
 )
 from holdfast_sidecar.cli.tui.state import Latest
@@ -45,7 +45,7 @@ class SidecarSource:
     find: Callable[[], Sequence[str]]
     """Addresses of sidecars to ask, the best one first. Away where nobody can be found."""
     access: Access = field(default_factory=Access)
-    asked: Asked = ask
+    asked: ViewReply = ask
     here: Callable[[], Collection[str]] = tuple
     """Addresses that this machine itself knows its own by. Another machine's loopback address, as
     Redis has it, is anybody's on this one."""
@@ -118,7 +118,7 @@ class SidecarSource:
     def _told(self, address: str) -> LiveView:
         view = self.asked(address, self._access_to(address))
         if self.job and view.run != self.job:
-            raise Refused(f"{address} is a sidecar of job {view.run!r}, not of {self.job!r}")
+            raise AccessRefused(f"{address} is a sidecar of job {view.run!r}, not of {self.job!r}")
         return view
 
     def _access_to(self, address: str) -> Access:
@@ -215,7 +215,7 @@ def parse_view(line: str) -> LiveView | None:
 # Asks a source again and again in a thread of its own, so that keys work while nobody answers.
 
 
-class Watching(Protocol):
+class SourceState(Protocol):
     """What a screen needs to know of it."""
 
     @property
@@ -223,7 +223,7 @@ class Watching(Protocol):
         """What is known by now."""
 
 
-def look(source: Source, before: Latest, now_s: float) -> Latest:
+def look(source: ViewSource, before: Latest, now_s: float) -> Latest:
     """What is known after asking once more."""
     try:
         return before.answered(source.read(), source.name)
@@ -232,10 +232,10 @@ def look(source: Source, before: Latest, now_s: float) -> Latest:
 
 
 @dataclass
-class Watch:
+class SourceWatch:
     """Between `start` and `stop`, `latest` is as new as the source allows."""
 
-    source: Source
+    source: ViewSource
     every_s: float
     latest: Latest = field(default_factory=Latest)
     _stopped: threading.Event = field(default_factory=threading.Event)

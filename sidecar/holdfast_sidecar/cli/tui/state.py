@@ -73,7 +73,7 @@ NODE_KEY = "node "
 
 
 @dataclass(frozen=True)
-class Choice:
+class ViewState:
     """All that keys can change."""
 
     pane: Pane = Pane.RANKS
@@ -88,28 +88,28 @@ class Choice:
     is_paused: bool = False
     """Whether the picture stands still."""
 
-    def at(self, pane: Pane) -> Choice:
+    def at(self, pane: Pane) -> ViewState:
         """Another pane; the same one again: its list."""
         return replace(self, pane=pane, read="")
 
-    def beside(self, by: int) -> Choice:
+    def beside(self, by: int) -> ViewState:
         """The next pane, or the one before."""
         panes = list(Pane)
         return self.at(panes[(panes.index(self.pane) + by) % len(panes)])
 
-    def with_next_order(self) -> Choice:
+    def with_next_order(self) -> ViewState:
         """The order after this one."""
         orders = list(Order)
         following = orders[(orders.index(self.order) + 1) % len(orders)]
         return replace(self, order=following)
 
-    def with_next_grouping(self) -> Choice:
+    def with_next_grouping(self) -> ViewState:
         """The grouping after this one."""
         ways = list(Grouping)
         following = ways[(ways.index(self.grouping) + 1) % len(ways)]
         return replace(self, grouping=following, opened=frozenset())
 
-    def with_filter(self, words: str) -> Choice:
+    def with_filter(self, words: str) -> ViewState:
         """Only rows with these words."""
         return replace(self, filter=words)
 
@@ -118,7 +118,7 @@ class Choice:
         """Whether Enter does something with a row; else it is text to scroll."""
         return not self.read and self.pane in READABLE
 
-    def entered(self, key: str) -> Choice:
+    def entered(self, key: str) -> ViewState:
         """Enter on this row: a node is opened or closed, everything else is read."""
         if not key or not self.has_rows_to_enter:
             return self
@@ -126,7 +126,7 @@ class Choice:
             return replace(self, opened=self.opened ^ {key})
         return replace(self, read=key)
 
-    def left(self) -> Choice:
+    def left(self) -> ViewState:
         """Escape: one thing after the other is let go of."""
         if self.read:
             return replace(self, read="")
@@ -136,7 +136,7 @@ class Choice:
             return replace(self, opened=frozenset())
         return self.at(Pane.RANKS)
 
-    def paused_or_not(self) -> Choice:
+    def paused_or_not(self) -> ViewState:
         """The picture stands still, or moves again."""
         return replace(self, is_paused=not self.is_paused)
 

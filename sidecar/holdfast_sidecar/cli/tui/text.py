@@ -11,7 +11,7 @@ from itertools import groupby
 from operator import attrgetter
 from typing import NamedTuple
 
-from holdfast_sidecar.cli.tui.state import Choice
+from holdfast_sidecar.cli.tui.state import ViewState
 from holdfast_sidecar.export.live.view import LiveView
 
 # Figures in the few columns that a table has for them.
@@ -192,7 +192,7 @@ def _pieces(word: str, room: int) -> list[str]:
     return [*pieces, piece]
 
 
-class Look(Enum):
+class TextStyle(Enum):
     """How a piece of text is to look. No look says anything that the text does not say, too."""
 
     PLAIN = "plain"
@@ -212,7 +212,7 @@ class Look(Enum):
     HEAT_7 = "heat 7"
 
 
-HEAT = tuple(look for look in Look if look.value.startswith("heat "))
+HEAT = tuple(look for look in TextStyle if look.value.startswith("heat "))
 """By level, the lowest first."""
 
 
@@ -220,13 +220,13 @@ class Span(NamedTuple):
     """A piece of visible text."""
 
     text: str
-    look: Look = Look.PLAIN
+    look: TextStyle = TextStyle.PLAIN
 
 
 Line = tuple[Span, ...]
 
 
-def said(text: str, signs: Signs, look: Look = Look.PLAIN) -> Span:
+def said(text: str, signs: Signs, look: TextStyle = TextStyle.PLAIN) -> Span:
     """Text from anywhere, made visible."""
     return Span(visible(text, signs.is_ascii), look)
 
@@ -283,11 +283,11 @@ def changed(before: Line, after: Line) -> tuple[int, int]:
     return first, widest - first - last
 
 
-def _cells(line: Line) -> list[tuple[str, Look]]:
+def _cells(line: Line) -> list[tuple[str, TextStyle]]:
     return [(character, span.look) for span in line for character in span.text]
 
 
-def _alike(old: list[tuple[str, Look]], new: list[tuple[str, Look]]) -> int:
+def _alike(old: list[tuple[str, TextStyle]], new: list[tuple[str, TextStyle]]) -> int:
     """How many at their beginning are the same."""
     pairs = enumerate(zip(old, new, strict=False))
     return next((at for at, (one, other) in pairs if one != other), min(len(old), len(new)))
@@ -301,7 +301,7 @@ class Canvas:
     """A view, what somebody chose of it, and the room there is."""
 
     view: LiveView
-    choice: Choice
+    choice: ViewState
     width: int
     height: int
     """Rows that fit below the title."""
@@ -333,7 +333,7 @@ def listed(title: Line, lines: Sequence[Line], empty: str = "") -> Body:
 
 def read_in_full(title: str, paragraphs: Iterable[str], canvas: Canvas) -> Body:
     """One thing, all of it: each paragraph in as many rows as it takes."""
-    head = (Span(visible(title, canvas.signs.is_ascii), Look.STRONG),)
+    head = (Span(visible(title, canvas.signs.is_ascii), TextStyle.STRONG),)
     lines: list[Line] = []
     for paragraph in paragraphs:
         text = visible(paragraph, canvas.signs.is_ascii)

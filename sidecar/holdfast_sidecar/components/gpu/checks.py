@@ -6,7 +6,13 @@ import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
 
 from holdfast_sidecar.components.gpu.history import GpuScene, Track, unclaimed_bytes
-from holdfast_sidecar.components.gpu.ownership import Company, Process, Source, Tie, is_of
+from holdfast_sidecar.components.gpu.ownership import (
+    GpuProcess,
+    GpuUsers,
+    OwnershipSource,
+    Tie,
+    is_of,
+)
 from holdfast_sidecar.components.gpu.readings import Gpu, GpuReading, GpuUser, NvmlSilence, Signal
 from holdfast_sidecar.components.machine import MachineReading
 from holdfast_sidecar.components.xid.catalog import ACTIONS, NOTHING, RecoveryAction
@@ -52,7 +58,7 @@ def _whose(gpu: Gpu, scene: GpuScene) -> list[str]:
 
 def _say(tie: Tie) -> str:
     rank = f"rank {tie.rank}'s (local {tie.local_rank})"
-    if tie.source is Source.BEFORE:
+    if tie.source is OwnershipSource.BEFORE:
         return f"it was {rank}"
     return f"it is {rank}, by {tie.source.value}"
 
@@ -279,7 +285,7 @@ def find_shared_gpus(scene: GpuScene, moment: Moment) -> Iterator[Finding]:
         yield from _left_behind(gpu, scene, moment)
 
 
-def _counts_pids_alike(reading: GpuReading, company: Company) -> bool:
+def _counts_pids_alike(reading: GpuReading, company: GpuUsers) -> bool:
     """In the first namespace it is so; in another where the driver names a rank by its pid."""
     named = {user.pid for gpu in reading.gpus for user in gpu.users or ()}
     return company.sees_all_pids or any(seat.pid in named for seat in company.seats)
@@ -297,7 +303,7 @@ def _judge(gpu: Gpu, user: GpuUser, scene: GpuScene, moment: Moment) -> Iterator
         yield about(gpu, Kind.GPU_SHARED, text, 0.9, scene, moment, f"pid{user.pid}")
 
 
-def _why_foreign(process: Process, company: Company) -> str:
+def _why_foreign(process: GpuProcess, company: GpuUsers) -> str:
     """Empty: it belongs here."""
     if process.name.startswith(SERVANTS):
         return ""

@@ -25,18 +25,18 @@ from holdfast_sidecar.components.gpu.checks import (
 from holdfast_sidecar.components.gpu.history import (
     EnergyAccount,
     GpuScene,
-    GpuView,
-    Progress,
+    GpuSummary,
+    RankProgress,
     follow_energy,
     follow_gpus,
 )
 from holdfast_sidecar.components.gpu.links import find_degraded_links, find_throttled_gpus
 from holdfast_sidecar.components.gpu.ownership import (
     CHOOSING,
-    Company,
-    Device,
-    Ownership,
-    Process,
+    GpuOwnership,
+    GpuProcess,
+    GpuUsers,
+    RankDevice,
     Seat,
     owners,
     tie_up,
@@ -65,19 +65,19 @@ class CompanyReader:
     own_pids: frozenset[int] = field(default_factory=lambda: frozenset({os.getpid()}))
     proc: str = "/proc"
     _seats: dict[tuple[int, int, int], Seat] = field(default_factory=dict)
-    _processes: dict[int, Process] = field(default_factory=dict)
+    _processes: dict[int, GpuProcess] = field(default_factory=dict)
     _sees_all: bool | None = None
 
-    def read(self, reading: GpuReading) -> Company:
+    def read(self, reading: GpuReading) -> GpuUsers:
         """Everyone around the GPUs of this reading."""
         pids = {user.pid for gpu in reading.gpus for user in gpu.users or ()}
         self._processes = {pid: one for pid in pids if (one := self._process(pid)) is not None}
         self._seats = {_who(held): self._seat(held) for held in self.held()}
         if self._sees_all is None:
             self._sees_all = _namespace(self.proc) == FIRST_NAMESPACE
-        return Company(tuple(self._seats.values()), self._processes, self.own_pids, self._sees_all)
+        return GpuUsers(tuple(self._seats.values()), self._processes, self.own_pids, self._sees_all)
 
-    def _process(self, pid: int) -> Process | None:
+    def _process(self, pid: int) -> GpuProcess | None:
         return self._processes.get(pid) or read_process(pid, self.proc)
 
     def _seat(self, held: RankPage) -> Seat:
@@ -100,7 +100,7 @@ class CompanyReader:
         )
 
 
-def read_process(pid: int, proc: str = "/proc") -> Process | None:
+def read_process(pid: int, proc: str = "/proc") -> GpuProcess | None:
     """A process and its ancestors; None when it can't be seen, or is gone."""
     text = read_if_any(f"{proc}/{pid}/stat")
     if not text:
@@ -111,7 +111,7 @@ def read_process(pid: int, proc: str = "/proc") -> Process | None:
         return None
     name = text[text.find("(") + 1 : text.rindex(")")]
     ancestors = tuple(_ancestors(status.parent_pid, proc))
-    return Process(pid, name, status.start_ticks, ancestors)
+    return GpuProcess(pid, name, status.start_ticks, ancestors)
 
 
 def _ancestors(pid: int, proc: str) -> Iterable[int]:
@@ -137,13 +137,13 @@ def parse_environment(text: str) -> Mapping[str, str]:
     return {name: value for name, _, value in pairs if name in CHOOSING}
 
 
-def parse_devices(text: str, who: ProcessIdentity) -> tuple[Device, ...]:
+def parse_devices(text: str, who: ProcessIdentity) -> tuple[RankDevice, ...]:
     """What the hooks of this process wrote beside the page; nothing when another one wrote it."""
     try:
         told = json.loads(text)
         if told["process"] != str(who):
             return ()
-        return tuple(Device(str(one["uuid"]), str(one["pci"])) for one in told["devices"])
+        return tuple(RankDevice(str(one["uuid"]), str(one["pci"])) for one in told["devices"])
     except (ValueError, KeyError, TypeError):
         return ()
 
@@ -195,16 +195,16 @@ NO_GPUS = GpuReading(is_present=False)
 class CompanyReading(Protocol):
     """Who is around the GPUs: `components.gpu.process_probe.CompanyReader`."""
 
-    def read(self, reading: GpuReading) -> Company:
+    def read(self, reading: GpuReading) -> GpuUsers:
         """Everyone around the GPUs of this reading."""
 
 
 class Nobody:
     """No ranks, and no process can be seen."""
 
-    def read(self, reading: GpuReading) -> Company:
+    def read(self, reading: GpuReading) -> GpuUsers:
         """Nobody is there."""
-        return Company()
+        return GpuUsers()
 
 
 @dataclass
@@ -220,13 +220,13 @@ class GpuWatch:
     _seen: GpuReading | None = None
 
     @property
-    def ownership(self) -> Ownership:
+    def ownership(self) -> GpuOwnership:
         """Whose GPUs they are, as far as is known."""
         return self.scene.ownership
 
-    def view(self) -> GpuView:
+    def view(self) -> GpuSummary:
         """What metrics tell."""
-        return GpuView(self.ownership, self.energy)
+        return GpuSummary(self.ownership, self.energy)
 
     def owners(self) -> dict[str, int]:
         """UUID and PCI address of each GPU -> its rank."""
@@ -277,6 +277,6 @@ def _timed(reading: GpuReading, moment: Moment) -> GpuReading:
     return reading if reading.read_at_s else dataclasses.replace(reading, read_at_s=moment.now_s)
 
 
-def _progress(history: RankHistory) -> Progress:
+def _progress(history: RankHistory) -> RankProgress:
     look = history.look
-    return Progress(look.identity.pid, look.identity.start_ticks, look.step, look.tokens)
+    return RankProgress(look.identity.pid, look.identity.start_ticks, look.step, look.tokens)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from holdfast_sidecar.components.gpu.ownership import Company, Ownership
+from holdfast_sidecar.components.gpu.ownership import GpuOwnership, GpuUsers
 from holdfast_sidecar.components.gpu.readings import Gpu, GpuReading, Signal
 from holdfast_sidecar.records.reports import UNMETERED, Point, RankEnergy
 
@@ -47,7 +47,7 @@ _KEPT = (*COUNTERS, *LEVELS)
 
 
 @dataclass(frozen=True)
-class Sample:
+class GpuSample:
     """One GPU at one time, CLOCK_MONOTONIC."""
 
     at_s: float
@@ -71,7 +71,7 @@ class Growth:
 class Track:
     """One GPU's samples, oldest first. Within them no counter goes backwards."""
 
-    samples: tuple[Sample, ...] = ()
+    samples: tuple[GpuSample, ...] = ()
 
     def growth(self, signal: Signal, over_s: float, least_s: float = 1.0) -> Growth | None:
         """Of a counter over about that time; None while it was not watched for `least_s`."""
@@ -106,7 +106,7 @@ class Track:
         told = sorted(one.values[signal] for one in self._latest(over_s) if signal in one.values)
         return told[len(told) // 2] if told else None
 
-    def _latest(self, over_s: float) -> list[Sample]:
+    def _latest(self, over_s: float) -> list[GpuSample]:
         if not self.samples:
             return []
         since_s = self.samples[-1].at_s - over_s
@@ -141,7 +141,7 @@ def follow_gpus(before: GpuHistory, reading: GpuReading) -> GpuHistory:
     at_s = reading.read_at_s
     answering = [gpu for gpu in reading.gpus if not gpu.lost]
     tracks = {
-        gpu.uuid: _follow(before.track(gpu.uuid), Sample(at_s, _kept(gpu))) for gpu in answering
+        gpu.uuid: _follow(before.track(gpu.uuid), GpuSample(at_s, _kept(gpu))) for gpu in answering
     }
     users = {(gpu.uuid, user.pid) for gpu in answering for user in gpu.users or ()}
     lost = {gpu.uuid for gpu in reading.gpus if gpu.lost}
@@ -173,7 +173,7 @@ def _kept(gpu: Gpu) -> dict[Signal, float]:
     return {signal: values[signal] for signal in _KEPT if signal in values}
 
 
-def _follow(before: Track, sample: Sample) -> Track:
+def _follow(before: Track, sample: GpuSample) -> Track:
     samples = before.samples
     if samples and _went_back(samples[-1], sample):
         return Track((sample,))
@@ -183,7 +183,7 @@ def _follow(before: Track, sample: Sample) -> Track:
     return Track((*fresh, sample))
 
 
-def _went_back(before: Sample, after: Sample) -> bool:
+def _went_back(before: GpuSample, after: GpuSample) -> bool:
     """A driver that was reloaded, or a GPU that was reset, counts anew: so does this."""
     return after.at_s < before.at_s or any(
         signal in COUNTERS and value < before.values.get(signal, 0.0)
@@ -200,8 +200,8 @@ class GpuScene:
 
     reading: GpuReading
     history: GpuHistory = field(default_factory=GpuHistory)
-    ownership: Ownership = field(default_factory=Ownership)
-    company: Company = field(default_factory=Company)
+    ownership: GpuOwnership = field(default_factory=GpuOwnership)
+    company: GpuUsers = field(default_factory=GpuUsers)
 
     def answering(self) -> Iterator[tuple[Gpu, Track]]:
         """Those GPUs that say something, each with its past."""
@@ -213,7 +213,7 @@ class GpuScene:
 # How fast ranks' GPUs are clocked, against what they could be. Pure.
 
 
-def clock_ratios(reading: GpuReading | None, ownership: Ownership) -> dict[int, float]:
+def clock_ratios(reading: GpuReading | None, ownership: GpuOwnership) -> dict[int, float]:
     """rank -> of its slowest GPU; ranks of whose GPUs nothing is known now are left out."""
     if reading is None or reading.stale_since_s is not None:
         return {}
@@ -246,7 +246,7 @@ MOST_W = 5_000.0
 
 
 @dataclass(frozen=True)
-class Progress:
+class RankProgress:
     """How far a rank's process has come."""
 
     pid: int
@@ -273,8 +273,8 @@ def follow_energy(
     before: EnergyAccount,
     reading: GpuReading,
     history: GpuHistory,
-    ownership: Ownership,
-    progress: Mapping[int, Progress],
+    ownership: GpuOwnership,
+    progress: Mapping[int, RankProgress],
 ) -> EnergyAccount:
     """The account after one more fresh reading. Ranks that are gone keep what they have spent."""
     spent, counters = _spent(before, reading)
@@ -313,7 +313,7 @@ def _spent(
     return spent, counters
 
 
-def _same_process(before: RankEnergy, now: Progress) -> RankEnergy:
+def _same_process(before: RankEnergy, now: RankProgress) -> RankEnergy:
     who = (now.pid, now.start_ticks)
     if (before.pid, before.start_ticks) == who:
         return before
@@ -331,7 +331,7 @@ def _power(history: GpuHistory, gpus: Mapping[str, int]) -> float | None:
     return drawn if gpus else None
 
 
-def _at_step(rank: RankEnergy, now: Progress, at_s: float) -> RankEnergy:
+def _at_step(rank: RankEnergy, now: RankProgress, at_s: float) -> RankEnergy:
     """Points lie where steps end, so that neither a part of one nor the start is counted."""
     points, has_ended = rank.points, 0 <= rank.seen_step < now.step
     rank = replace(rank, seen_step=now.step)
@@ -348,8 +348,8 @@ def _at_step(rank: RankEnergy, now: Progress, at_s: float) -> RankEnergy:
 
 
 @dataclass(frozen=True)
-class GpuView:
+class GpuSummary:
     """As of the newest fresh reading."""
 
-    ownership: Ownership = field(default_factory=Ownership)
+    ownership: GpuOwnership = field(default_factory=GpuOwnership)
     energy: EnergyAccount = field(default_factory=EnergyAccount)

@@ -75,7 +75,7 @@ def _only(uuids: Sequence[str]) -> str | None:
 
 
 @dataclass(frozen=True)
-class Device:
+class RankDevice:
     """A GPU as torch names it inside a rank; empty where this torch does not tell."""
 
     uuid: str = ""
@@ -92,12 +92,12 @@ class Seat:
     start_ticks: int = 0
     environment: Mapping[str, str] | None = None
     """Those variables that choose GPUs; None: they may not be read."""
-    devices: tuple[Device, ...] = ()
+    devices: tuple[RankDevice, ...] = ()
     """Where the parameters lie that its optimizer steps; empty: it has not told."""
 
 
 @dataclass(frozen=True)
-class Process:
+class GpuProcess:
     """A process that computes on a GPU."""
 
     pid: int
@@ -108,11 +108,11 @@ class Process:
 
 
 @dataclass(frozen=True)
-class Company:
+class GpuUsers:
     """Everyone around this node's GPUs."""
 
     seats: tuple[Seat, ...] = ()
-    processes: Mapping[int, Process] = field(default_factory=dict)
+    processes: Mapping[int, GpuProcess] = field(default_factory=dict)
     """By pid; one that can't be seen from here is missing."""
     own_pids: frozenset[int] = frozenset()
     """The sidecar and, where it is known, the launcher."""
@@ -135,7 +135,7 @@ def busy_by_pid(reading: GpuReading) -> dict[int, float]:
     return busy
 
 
-class Source(str, Enum):
+class OwnershipSource(str, Enum):
     """Who says which GPU a rank has."""
 
     TORCH = "torch"
@@ -147,12 +147,12 @@ class Source(str, Enum):
 
 
 CONFIDENCE = {
-    Source.TORCH: 1.0,
-    Source.DRIVER: 1.0,
-    Source.ONE_VISIBLE: 0.9,
-    Source.VISIBLE_LIST: 0.7,
-    Source.LOCAL_RANK: 0.6,
-    Source.BEFORE: 0.5,
+    OwnershipSource.TORCH: 1.0,
+    OwnershipSource.DRIVER: 1.0,
+    OwnershipSource.ONE_VISIBLE: 0.9,
+    OwnershipSource.VISIBLE_LIST: 0.7,
+    OwnershipSource.LOCAL_RANK: 0.6,
+    OwnershipSource.BEFORE: 0.5,
 }
 """The first two were seen to be so. A rank that sees one GPU can use no other, unless it changed
 its environment after it began. Of several it uses, by custom and no more, its local number's. When
@@ -175,7 +175,7 @@ class Tie:
     pid: int
     start_ticks: int
     gpus: tuple[str, ...]
-    source: Source
+    source: OwnershipSource
 
     @property
     def confidence(self) -> float:
@@ -184,7 +184,7 @@ class Tie:
 
 
 @dataclass(frozen=True)
-class Ownership:
+class GpuOwnership:
     """All ties of this node."""
 
     ties: Mapping[int, Tie] = field(default_factory=dict)
@@ -207,7 +207,9 @@ class Ownership:
         return max((tie.confidence for tie in self.of_gpu(uuid)), default=0.0)
 
 
-def tie_up(reading: GpuReading, company: Company, before: Ownership | None = None) -> Ownership:
+def tie_up(
+    reading: GpuReading, company: GpuUsers, before: GpuOwnership | None = None
+) -> GpuOwnership:
     """Who has which GPU now.
 
     before: what was known a moment ago; it holds while nothing better is known of the same process.
@@ -222,11 +224,11 @@ def tie_up(reading: GpuReading, company: Company, before: Ownership | None = Non
     taken = {uuid for tie in ties.values() for uuid in tie.gpus}
     for rank, tie in known.items():
         if rank not in ties and taken.isdisjoint(tie.gpus):
-            ties[rank] = replace(tie, source=Source.BEFORE)
-    return Ownership(ties)
+            ties[rank] = replace(tie, source=OwnershipSource.BEFORE)
+    return GpuOwnership(ties)
 
 
-def owners(reading: GpuReading, ownership: Ownership) -> dict[str, int]:
+def owners(reading: GpuReading, ownership: GpuOwnership) -> dict[str, int]:
     """UUID and PCI address of each GPU -> its rank; the lowest of those that share one."""
     owned: dict[str, int] = {}
     for gpu in reading.gpus:
@@ -237,7 +239,7 @@ def owners(reading: GpuReading, ownership: Ownership) -> dict[str, int]:
     return owned
 
 
-def is_of(pid: int, ranks: Iterable[int], company: Company) -> bool:
+def is_of(pid: int, ranks: Iterable[int], company: GpuUsers) -> bool:
     """Whether a process is one of these pids, or descends from one."""
     process = company.processes.get(pid)
     chain = {pid} if process is None else {pid, *process.ancestors}
@@ -249,15 +251,15 @@ def _better(before: Tie | None, now: Tie | None, seat: Seat) -> Tie | None:
         return now
     if now is None:
         return before
-    if now.confidence > before.confidence or now.source is Source.TORCH:
+    if now.confidence > before.confidence or now.source is OwnershipSource.TORCH:
         return now
-    if now.source is Source.DRIVER and before.source is Source.DRIVER:
+    if now.source is OwnershipSource.DRIVER and before.source is OwnershipSource.DRIVER:
         # A GPU that stopped answering names no users, and is still this rank's.
         return replace(before, gpus=tuple(dict.fromkeys((*before.gpus, *now.gpus))))
     return before
 
 
-def _tie(reading: GpuReading, seat: Seat, company: Company) -> Tie | None:
+def _tie(reading: GpuReading, seat: Seat, company: GpuUsers) -> Tie | None:
     for source, gpus in _told(reading, seat, company):
         if gpus:
             who = (seat.rank, seat.local_rank, seat.pid, seat.start_ticks)
@@ -266,11 +268,11 @@ def _tie(reading: GpuReading, seat: Seat, company: Company) -> Tie | None:
 
 
 def _told(
-    reading: GpuReading, seat: Seat, company: Company
-) -> Iterator[tuple[Source, Sequence[str]]]:
+    reading: GpuReading, seat: Seat, company: GpuUsers
+) -> Iterator[tuple[OwnershipSource, Sequence[str]]]:
     """One after the other: who is asked later mostly need not be asked."""
-    yield Source.TORCH, _by_torch(reading, seat)
-    yield Source.DRIVER, _by_driver(reading, seat, company)
+    yield OwnershipSource.TORCH, _by_torch(reading, seat)
+    yield OwnershipSource.DRIVER, _by_driver(reading, seat, company)
     yield from _by_environment(reading, seat, company)
 
 
@@ -278,7 +280,7 @@ def _by_torch(reading: GpuReading, seat: Seat) -> list[str]:
     return [gpu.uuid for gpu in reading.gpus if any(_is(device, gpu) for device in seat.devices)]
 
 
-def _is(device: Device, gpu: Gpu) -> bool:
+def _is(device: RankDevice, gpu: Gpu) -> bool:
     """By UUID where both tell it: torch writes it without the driver's prefix."""
     if device.uuid and gpu.uuid:
         names = {device.uuid, f"GPU-{device.uuid}", f"MIG-{device.uuid}"}
@@ -287,7 +289,7 @@ def _is(device: Device, gpu: Gpu) -> bool:
     return bool(device.pci) and device.pci == gpu.pci
 
 
-def _by_driver(reading: GpuReading, seat: Seat, company: Company) -> list[str]:
+def _by_driver(reading: GpuReading, seat: Seat, company: GpuUsers) -> list[str]:
     used = {
         gpu.uuid: sum(user.memory_bytes or 0 for user in mine)
         for gpu in reading.gpus
@@ -298,9 +300,9 @@ def _by_driver(reading: GpuReading, seat: Seat, company: Company) -> list[str]:
 
 
 def _by_environment(
-    reading: GpuReading, seat: Seat, company: Company
-) -> tuple[tuple[Source, Sequence[str]], ...]:
-    by_number = Source.LOCAL_RANK
+    reading: GpuReading, seat: Seat, company: GpuUsers
+) -> tuple[tuple[OwnershipSource, Sequence[str]], ...]:
+    by_number = OwnershipSource.LOCAL_RANK
     listed: tuple[str, ...] | None
     if seat.environment is None:
         in_order = sorted(reading.gpus, key=lambda gpu: (gpu.pci, gpu.index))
@@ -308,9 +310,9 @@ def _by_environment(
     else:
         listed = visible_gpus(reading.gpus, seat.environment)
         if listed is not None and len(set(listed)) == 1:
-            return ((Source.ONE_VISIBLE, listed[:1]),)
+            return ((OwnershipSource.ONE_VISIBLE, listed[:1]),)
         if VISIBLE in seat.environment:
-            by_number = Source.VISIBLE_LIST
+            by_number = OwnershipSource.VISIBLE_LIST
     number = _local_rank(seat)
     if listed is None or len(listed) != company.slots() or number >= len(listed):
         return ()

@@ -239,7 +239,7 @@ GARBAGE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
 
 @dataclass(frozen=True)
-class Trouble:
+class UnfitReason:
     """Why a node is unfit."""
 
     check: str
@@ -259,7 +259,7 @@ class Trouble:
 class Fitness:
     """What all checks came to: passed, failed (with troubles), or blind (with a reason)."""
 
-    troubles: tuple[Trouble, ...] = ()
+    troubles: tuple[UnfitReason, ...] = ()
     blind: Mapping[str, str] = field(default_factory=dict)
     gpus: int | None = 0
     """That are well; None: the driver does not say."""
@@ -305,11 +305,11 @@ CHECKS: Mapping[str, Callable[[Subject], Found]] = {
 
 def judge_fitness(subject: Subject) -> Fitness:
     """Make every check."""
-    troubles: list[Trouble] = []
+    troubles: list[UnfitReason] = []
     blind: dict[str, str] = {}
     for name, check in CHECKS.items():
         try:
-            troubles += [Trouble(name, *seen) for seen in check(subject)]
+            troubles += [UnfitReason(name, *seen) for seen in check(subject)]
         except BlindError as error:
             blind[name] = str(error)
         except GARBAGE as error:
@@ -319,7 +319,7 @@ def judge_fitness(subject: Subject) -> Fitness:
     return Fitness(tuple(troubles), blind, _well(subject, troubles), expected, is_known)
 
 
-def _well(subject: Subject, troubles: Sequence[Trouble]) -> int | None:
+def _well(subject: Subject, troubles: Sequence[UnfitReason]) -> int | None:
     if subject.gpus is None:
         return None
     unwell = {trouble.gpu for trouble in troubles}

@@ -20,7 +20,7 @@ from holdfast_sidecar.components.machine import MachineReading
 from holdfast_sidecar.config.settings import Settings
 from holdfast_sidecar.records.codec import decode
 from holdfast_sidecar.records.findings import Finding, Moment
-from holdfast_sidecar.records.metric import NODE, Sample, Told, gauge
+from holdfast_sidecar.records.metric import NODE, Labels, Sample, gauge
 from holdfast_sidecar.records.plan import Plan
 from holdfast_sidecar.records.reports import Exertion, GateVerdict, NodeReport
 from holdfast_sidecar.store.orders import Orders
@@ -118,7 +118,7 @@ GATE = (
 # What is told about the health gate.
 
 
-def draw_gate(fitness: Fitness, told: Told) -> Iterator[Sample]:
+def draw_gate(fitness: Fitness, told: Labels) -> Iterator[Sample]:
     """The verdict, and each check behind it."""
     yield from told("node_fit", not fitness.troubles if fitness.is_known else None)
     for check in CHECKS:

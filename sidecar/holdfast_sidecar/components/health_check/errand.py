@@ -15,7 +15,7 @@ full work, and a restart may have to wait for all of it."""
 
 
 @dataclass(frozen=True)
-class Errand:
+class StressRequest:
     """What is to be tested, for whom."""
 
     asker_pid: int

@@ -15,7 +15,7 @@ from holdfast.contract.ending_processes import signal_group
 from holdfast.contract.permit import own_group
 from holdfast_sidecar.components.gpu.readings import GpuReading
 from holdfast_sidecar.components.health_check.component import blamed
-from holdfast_sidecar.components.health_check.errand import CPU, GPU, Errand, Result
+from holdfast_sidecar.components.health_check.errand import CPU, GPU, Result, StressRequest
 from holdfast_sidecar.config.settings import GateSettings
 from holdfast_sidecar.records.codec import decode, encode
 from holdfast_sidecar.records.findings import Moment
@@ -51,7 +51,11 @@ class TestProcess:
 
     @classmethod
     def start(
-        cls, errand: Errand, now_s: float, patience_s: float, command: tuple[str, ...] = COMMAND
+        cls,
+        errand: StressRequest,
+        now_s: float,
+        patience_s: float,
+        command: tuple[str, ...] = COMMAND,
     ) -> TestProcess:
         """Start one in a session of its own, so that all of it can be ended. OSError if it can't
         be."""
@@ -122,7 +126,7 @@ FRESH_S = 3600.0
 """Of a request that nobody took back, as after the asker was killed: what was wanted an hour ago by
 some node's clock is no test that a sidecar started since should make."""
 
-Start = Callable[[Errand, float, float], TestProcess]
+Start = Callable[[StressRequest, float, float], TestProcess]
 
 
 @dataclass
@@ -177,7 +181,9 @@ class Proving:
         mine = [wish for wish in mine if wish.identifier not in self._answered]
         return min(mine, key=lambda wish: (wish.at_unix_s, wish.identifier), default=None)
 
-    def _answer(self, wish: Request, ranks: Sequence[int], errand: Errand, moment: Moment) -> None:
+    def _answer(
+        self, wish: Request, ranks: Sequence[int], errand: StressRequest, moment: Moment
+    ) -> None:
         if ranks and not wish.is_forced:
             if not wish.at_unix_s:
                 return  # after a blame: its ranks are about to go
@@ -234,12 +240,12 @@ def _outcome(
     )
 
 
-def errand(orders: Orders, node: str, reading: GpuReading | None) -> Errand:
+def errand(orders: Orders, node: str, reading: GpuReading | None) -> StressRequest:
     """What there is to test: every GPU; without any, as many processes as ranks run here."""
     there = () if reading is None else [gpu for gpu in reading.gpus if not gpu.lost]
     if there:
-        return Errand(os.getpid(), GPU, len(there))
+        return StressRequest(os.getpid(), GPU, len(there))
     agents: Mapping[str, str] = {} if orders.view is None else orders.view.section(Section.AGENTS)
     agent = decode(AgentReport, agents.get(node, ""))
     slots = 1 if agent is None else agent.slots
-    return Errand(os.getpid(), CPU, max(1, min(slots, len(os.sched_getaffinity(0)))))
+    return StressRequest(os.getpid(), CPU, max(1, min(slots, len(os.sched_getaffinity(0)))))

@@ -8,11 +8,16 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from holdfast_sidecar.components.host.readings import Group, HostReading, Pressure, tally_before
+from holdfast_sidecar.components.host.readings import (
+    CgroupReading,
+    HostReading,
+    Pressure,
+    tally_before,
+)
 from holdfast_sidecar.linux.cgroups import (
     BEFORE_ANYBODY_IS_KILLED,
+    CgroupPlace,
     Mount,
-    Place,
     find_places,
     parse_mounts,
     read_counts,
@@ -91,7 +96,7 @@ FOREIGN_LOAD_SPAN_S = 4.0
 
 
 @dataclass(frozen=True)
-class Spent:
+class CpuTime:
     """CPU seconds so far, at one time."""
 
     at_s: float
@@ -104,7 +109,7 @@ class ForeignLoad:
     """Compares two looks. Where a rank came or went between them nothing is said."""
 
     own_proc: Path
-    _before: Spent | None = None
+    _before: CpuTime | None = None
     _pids: frozenset[int] = frozenset()
     _cores: float | None = None
 
@@ -115,7 +120,7 @@ class ForeignLoad:
             return None
         if self._before is not None and now_s - self._before.at_s < FOREIGN_LOAD_SPAN_S:
             return self._cores
-        spent = Spent(now_s, host.busy_s, self._job_s(ranks))
+        spent = CpuTime(now_s, host.busy_s, self._job_s(ranks))
         pids = frozenset(ranks.values())
         before = self._before if pids == self._pids else None
         self._before, self._pids = spent, pids
@@ -136,7 +141,7 @@ class ForeignLoad:
         return total_s
 
 
-def foreign_cores(before: Spent, now: Spent) -> float | None:
+def foreign_cores(before: CpuTime, now: CpuTime) -> float | None:
     """None where a count went backwards: a process of the job went without being waited for."""
     host_s, job_s = now.host_s - before.host_s, now.job_s - before.job_s
     if host_s < 0 or job_s < 0 or now.at_s <= before.at_s:
@@ -229,14 +234,14 @@ def _parse_line(fields: dict[str, str] | None) -> tuple[float, float] | None:
 # Limits, use and throttling of the control group that the ranks are in (version 1 and 2).
 
 
-def read_group(proc: Path, pid: int | str) -> Group:
+def read_group(proc: Path, pid: int | str) -> CgroupReading:
     """The group of this process (`self`: our own); empty where nothing is told."""
     mounts = parse_mounts(read_if_any(f"{proc}/self/mountinfo"))
     cgroups = read_if_any(f"{proc}/{pid}/cgroup")
     memory = find_places("memory", cgroups, mounts)
     allowed = read_memory(memory, BEFORE_ANYBODY_IS_KILLED)
     limit_cpus, counts, is_unified = read_quota(_of_cpu(cgroups, mounts))
-    return Group(
+    return CgroupReading(
         memory_limit_bytes=allowed.limit_bytes,
         memory_used_bytes=allowed.used_bytes,
         cpu_limit=limit_cpus,
@@ -254,7 +259,7 @@ def read_cpu_limit(proc: Path, pid: int | str) -> float | None:
     return None if found is None else found[0]
 
 
-def read_quota(places: Sequence[Place]) -> tuple[float | None, dict[str, int], bool]:
+def read_quota(places: Sequence[CgroupPlace]) -> tuple[float | None, dict[str, int], bool]:
     """(cores, counts of cpu.stat, whether those are of version 2) of the tightest quota."""
     found = find_quota(places)
     if found is None:
@@ -263,7 +268,7 @@ def read_quota(places: Sequence[Place]) -> tuple[float | None, dict[str, int], b
     return cores, read_counts(place.directory / "cpu.stat"), place.is_unified
 
 
-def find_quota(places: Sequence[Place]) -> tuple[float, Place] | None:
+def find_quota(places: Sequence[CgroupPlace]) -> tuple[float, CgroupPlace] | None:
     """(cores, where) of the tightest quota; None: these groups have none."""
     found = [(_quota(place), place) for place in places]
     limited = [(quota, place) for quota, place in found if quota is not None]
@@ -284,18 +289,18 @@ def parse_quota(cpu_max: str) -> float | None:
     return int(fields[0]) / int(fields[1])
 
 
-def _of_cpu(cgroups: str, mounts: list[Mount]) -> list[Place]:
+def _of_cpu(cgroups: str, mounts: list[Mount]) -> list[CgroupPlace]:
     return find_places("cpu", cgroups, mounts)
 
 
-def _quota(place: Place) -> float | None:
+def _quota(place: CgroupPlace) -> float | None:
     if place.is_unified:
         return parse_quota(read_if_any(place.directory / "cpu.max"))
     quota = read_if_any(place.directory / "cpu.cfs_quota_us").strip()  # -1: none
     return parse_quota(f"{quota} {read_if_any(place.directory / 'cpu.cfs_period_us')}")
 
 
-def _read_stalls(places: Sequence[Place]) -> float | None:
+def _read_stalls(places: Sequence[CgroupPlace]) -> float | None:
     """Of the nearest group that tells; only version 2 does."""
     texts = (read_if_any(p.directory / "memory.pressure") for p in places if p.is_unified)
     told = next((pressure for text in texts if (pressure := parse_pressure(text))), None)
@@ -321,7 +326,7 @@ class ThrottlingProbe:
     """Pids of this node's ranks."""
     proc: Path = Path("/proc")
     name: str = "throttling"
-    _quotas: dict[int, Place] = field(default_factory=dict)
+    _quotas: dict[int, CgroupPlace] = field(default_factory=dict)
     """pid -> where the tightest one is set."""
     _due_s: float = -math.inf
 
@@ -337,7 +342,7 @@ class ThrottlingProbe:
         }
         return {rank: seconds for rank, seconds in throttled.items() if seconds is not None}
 
-    def _find(self, pids: Iterable[int]) -> dict[int, Place]:
+    def _find(self, pids: Iterable[int]) -> dict[int, CgroupPlace]:
         groups = {pid: read_if_any(f"{self.proc}/{pid}/cgroup") for pid in pids}
         mounts = parse_mounts(read_if_any(f"{self.proc}/self/mountinfo"))
         quotas = {
@@ -348,5 +353,5 @@ class ThrottlingProbe:
         }
 
 
-def _read(place: Place) -> float | None:
+def _read(place: CgroupPlace) -> float | None:
     return parse_throttled(read_counts(place.directory / "cpu.stat"), place.is_unified)

@@ -24,14 +24,14 @@ from holdfast_sidecar.components.host.memory import (
 )
 from holdfast_sidecar.components.host.readings import (
     HostReading,
-    Storage,
+    NetworkFilesystem,
     Stuck,
     Tallies,
     tally_before,
 )
 from holdfast_sidecar.components.host.storage import (
+    FilesystemReading,
     MountsProbe,
-    Rooms,
     RoomsProbe,
     find_full_rooms,
     find_stalled_storage,
@@ -144,8 +144,8 @@ class HostProbe:
     own_proc: Path = Path("/proc")
     """Where the ranks are: a container that watches its host has two of them."""
     name: str = "host"
-    _rooms: ProbeRunner[Rooms] = field(init=False)
-    _storage: ProbeRunner[tuple[Storage, ...]] = field(init=False)
+    _rooms: ProbeRunner[FilesystemReading] = field(init=False)
+    _storage: ProbeRunner[tuple[NetworkFilesystem, ...]] = field(init=False)
     _hardware: ProbeRunner[Hardware] = field(init=False)
     _stuck: StuckRanks = field(init=False)
     _foreign: ForeignLoad = field(init=False)
@@ -170,7 +170,7 @@ class HostProbe:
         proc, ranks = self.trees.proc, self.ranks()
         processors = parse_stat(read_text(proc / "stat"))
         memory = parse_meminfo(read_text(proc / "meminfo"))
-        rooms = self._rooms.read(now_s) or Rooms({}, {})
+        rooms = self._rooms.read(now_s) or FilesystemReading({}, {})
         hardware = self._hardware.read(now_s) or Hardware()
         reading = HostReading(
             cpu_s=processors.cpu_s,

@@ -7,7 +7,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from holdfast_sidecar.components.host.readings import Group, HostReading, MemoryErrors, tally_before
+from holdfast_sidecar.components.host.readings import (
+    CgroupReading,
+    HostReading,
+    MemoryErrors,
+    tally_before,
+)
 from holdfast_sidecar.linux.files import list_names, read_if_any
 from holdfast_sidecar.records.findings import Finding, Kind, Moment, Remedy
 
@@ -122,7 +127,7 @@ def find_memory_errors(host: HostReading, moment: Moment) -> Iterator[Finding]:
         yield _finding(Kind.HOST_MEMORY_ERRORS, moment, text, "corrected")
 
 
-def _pressure_of_group(group: Group, moment: Moment) -> Iterator[Finding]:
+def _pressure_of_group(group: CgroupReading, moment: Moment) -> Iterator[Finding]:
     stalled = group.memory_stalled_10s_ratio or 0.0
     limit, used = group.memory_limit_bytes, group.memory_used_bytes
     if stalled >= STALLED_RATIO:

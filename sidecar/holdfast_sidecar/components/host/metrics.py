@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from holdfast_sidecar.components.host.readings import Group, HostReading
+from holdfast_sidecar.components.host.readings import CgroupReading, HostReading
 from holdfast_sidecar.components.host.storage import is_stalled
-from holdfast_sidecar.records.metric import NODE, Sample, Told, counter, gauge
+from holdfast_sidecar.records.metric import NODE, Labels, Sample, counter, gauge
 
 LOAD = (
     counter("host_cpu_seconds_total", "seconds", (*NODE, "mode"), "CPU time of the host by mode."),
@@ -100,7 +100,7 @@ HOST = (*LOAD, *MEMORY, *STORAGE, *HARDWARE)
 # What is told about the host.
 
 
-def draw_host(host: HostReading, told: Told) -> Iterator[Sample]:
+def draw_host(host: HostReading, told: Labels) -> Iterator[Sample]:
     """Load, memory, storage, the host's own parts."""
     yield from _draw_load(host, told)
     yield from _draw_memory(host, told)
@@ -108,8 +108,8 @@ def draw_host(host: HostReading, told: Told) -> Iterator[Sample]:
     yield from _draw_hardware(host, told)
 
 
-def _draw_load(host: HostReading, told: Told) -> Iterator[Sample]:
-    group = host.group or Group()
+def _draw_load(host: HostReading, told: Labels) -> Iterator[Sample]:
+    group = host.group or CgroupReading()
     for mode, seconds in host.cpu_s.items():
         yield from told("host_cpu_seconds_total", seconds, mode=mode)
     yield from told("host_cpus", host.cpus)
@@ -125,8 +125,8 @@ def _draw_load(host: HostReading, told: Told) -> Iterator[Sample]:
     yield from told("host_stuck_ranks", len(host.stuck))
 
 
-def _draw_memory(host: HostReading, told: Told) -> Iterator[Sample]:
-    group = host.group or Group()
+def _draw_memory(host: HostReading, told: Labels) -> Iterator[Sample]:
+    group = host.group or CgroupReading()
     yield from told("host_memory_size_bytes", host.memory_size_bytes)
     yield from told("host_memory_available_bytes", host.memory_available_bytes)
     yield from told("host_swap_used_bytes", host.swap_used_bytes)
@@ -139,7 +139,7 @@ def _draw_memory(host: HostReading, told: Told) -> Iterator[Sample]:
         yield from told("host_memory_errors_total", errors.uncorrected, error="uncorrected")
 
 
-def _draw_storage(host: HostReading, told: Told) -> Iterator[Sample]:
+def _draw_storage(host: HostReading, told: Labels) -> Iterator[Sample]:
     for purpose, room in host.rooms.items():
         of_room = told.about(room=purpose)
         yield from of_room("host_room_size_bytes", room.size_bytes)
@@ -152,7 +152,7 @@ def _draw_storage(host: HostReading, told: Told) -> Iterator[Sample]:
         yield from of_room("storage_mount_timeouts_total", storage.timeouts)
 
 
-def _draw_hardware(host: HostReading, told: Told) -> Iterator[Sample]:
+def _draw_hardware(host: HostReading, told: Labels) -> Iterator[Sample]:
     yield from told("host_boot_timestamp_seconds", host.boot_unix_s)
     if host.clock is not None:
         yield from told("node_clock_synchronised", host.clock.is_synchronised)

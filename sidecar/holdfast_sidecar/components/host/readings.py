@@ -24,7 +24,7 @@ class Pressure:
 
 
 @dataclass(frozen=True)
-class Room:
+class FilesystemSpace:
     """A file system: its size and what an ordinary user may still write, bytes."""
 
     size_bytes: int
@@ -37,7 +37,7 @@ class Room:
 
 
 @dataclass(frozen=True)
-class Group:
+class CgroupReading:
     """The control group that the ranks (before there are any: the sidecar) are in."""
 
     memory_limit_bytes: int | None = None
@@ -101,7 +101,7 @@ class Stuck:
 
 
 @dataclass(frozen=True)
-class Storage:
+class NetworkFilesystem:
     """A network file system that the job uses."""
 
     purpose: str
@@ -116,7 +116,7 @@ class Storage:
 
 
 @dataclass(frozen=True)
-class Tally:
+class CounterHistory:
     """What only means something beside its later or earlier self, at one time (monotonic)."""
 
     at_s: float
@@ -148,12 +148,12 @@ class HostReading:
     boot_unix_s: float
     pressure: Mapping[str, Pressure] = field(default_factory=dict)
     """By resource; empty on a kernel without PSI."""
-    rooms: Mapping[str, Room] = field(default_factory=dict)
+    rooms: Mapping[str, FilesystemSpace] = field(default_factory=dict)
     """By purpose: `shm`, `checkpoint`, `state`."""
     oom_kills: int | None = None
     silent_rooms: Mapping[str, float] = field(default_factory=dict)
     """For how many seconds the file system of a room has not answered, by purpose."""
-    group: Group | None = None
+    group: CgroupReading | None = None
     hung_tasks: int | None = None
     """Tasks that the kernel found hung since boot; None where it doesn't count them."""
     stuck: tuple[Stuck, ...] = ()
@@ -164,13 +164,13 @@ class HostReading:
     sensors: tuple[Sensor, ...] = ()
     energy_j: Mapping[str, float] = field(default_factory=dict)
     """Joules that a part of the host used so far, by the name that the kernel gives it."""
-    storage: tuple[Storage, ...] = ()
-    now: Tally | None = None
-    earlier: tuple[Tally, ...] = ()
+    storage: tuple[NetworkFilesystem, ...] = ()
+    now: CounterHistory | None = None
+    earlier: tuple[CounterHistory, ...] = ()
     """Oldest first, of the last hour."""
 
 
-def tally_before(host: HostReading, span_s: float) -> Tally | None:
+def tally_before(host: HostReading, span_s: float) -> CounterHistory | None:
     """The latest of the earlier tallies that is at least this old; None while none is."""
     if host.now is None:
         return None
@@ -189,7 +189,7 @@ KEPT = 241
 class Tallies:
     """Kept from reading to reading."""
 
-    _kept: list[Tally] = field(default_factory=list)
+    _kept: list[CounterHistory] = field(default_factory=list)
 
     def beside(
         self, reading: HostReading, clock_apart_s: float | None, now_s: float
@@ -202,10 +202,10 @@ class Tallies:
         return reading
 
 
-def tally_of(reading: HostReading, clock_apart_s: float | None, now_s: float) -> Tally:
+def tally_of(reading: HostReading, clock_apart_s: float | None, now_s: float) -> CounterHistory:
     """What of the reading only means something beside its earlier self."""
     group, errors = reading.group, reading.memory_errors
-    return Tally(
+    return CounterHistory(
         at_s=now_s,
         periods=None if group is None else group.periods,
         throttled_periods=None if group is None else group.throttled_periods,

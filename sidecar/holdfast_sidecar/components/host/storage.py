@@ -11,7 +11,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from holdfast_sidecar.components.host.readings import HostReading, Room, Storage, tally_before
+from holdfast_sidecar.components.host.readings import (
+    FilesystemSpace,
+    HostReading,
+    NetworkFilesystem,
+    tally_before,
+)
 from holdfast_sidecar.linux.cgroups import plain
 from holdfast_sidecar.linux.files import list_names, read_if_any, read_text
 from holdfast_sidecar.linux.probe_runner import Patient, SilentError
@@ -34,17 +39,17 @@ class RoomProbe:
         """Of its thread."""
         return f"room-{self.purpose}"
 
-    def read(self, now_s: float) -> Room | None:
+    def read(self, now_s: float) -> FilesystemSpace | None:
         """A directory that isn't there yet is measured where it would be made. OSError where the
         file system refuses."""
         return read_room(self.path)
 
 
 @dataclass(frozen=True)
-class Rooms:
+class FilesystemReading:
     """What the rooms said, and since when others have not."""
 
-    rooms: Mapping[str, Room]
+    rooms: Mapping[str, FilesystemSpace]
     silent: Mapping[str, float]
 
 
@@ -55,10 +60,10 @@ class RoomsProbe:
     paths: Mapping[str, Path]
     name: str = "rooms"
     deadline_s: float = DEADLINE_S
-    _patients: dict[str, Patient[Room | None]] = field(default_factory=dict)
+    _patients: dict[str, Patient[FilesystemSpace | None]] = field(default_factory=dict)
     _asked_s: dict[str, float] = field(default_factory=dict)
 
-    def read(self, now_s: float) -> Rooms:
+    def read(self, now_s: float) -> FilesystemReading:
         """Whoever answers; a room that has never existed is left out."""
         rooms = {}
         for purpose, path in self.paths.items():
@@ -75,16 +80,18 @@ class RoomsProbe:
             self._asked_s.pop(purpose, None)
             if room is not None:
                 rooms[purpose] = room
-        return Rooms(rooms, {purpose: now_s - at_s for purpose, at_s in self._asked_s.items()})
+        return FilesystemReading(
+            rooms, {purpose: now_s - at_s for purpose, at_s in self._asked_s.items()}
+        )
 
 
-def read_room(path: Path) -> Room | None:
+def read_room(path: Path) -> FilesystemSpace | None:
     """One room; None when nothing of its path is there. May wait for ever; OSError."""
     existing = next((place for place in (path, *path.parents) if place.exists()), None)
     if existing is None:
         return None
     facts = os.statvfs(existing)
-    return Room(
+    return FilesystemSpace(
         size_bytes=facts.f_blocks * facts.f_frsize,
         available_bytes=facts.f_bavail * facts.f_frsize,
         files=facts.f_files or None,
@@ -151,7 +158,7 @@ def find_unwritable_state(obstacle: str, moment: Moment) -> list[Finding]:
     ]
 
 
-def _shortage(room: Room) -> str:
+def _shortage(room: FilesystemSpace) -> str:
     """What is short now; empty: nothing."""
     if room.size_bytes and room.available_bytes < min(ROOM_RATIO * room.size_bytes, MOST_BYTES):
         return f"{room.available_bytes / 2**20:.0f} MiB are left"
@@ -161,7 +168,7 @@ def _shortage(room: Room) -> str:
     return f"{room.files_available} inodes of {room.files} are left" if is_short else ""
 
 
-def _forecast(host: HostReading, purpose: str, room: Room) -> str:
+def _forecast(host: HostReading, purpose: str, room: FilesystemSpace) -> str:
     """When it will be full at the rate of late, where that is soon; empty: not soon."""
     if purpose not in FORECAST_FOR or room.available_bytes >= NARROW_RATIO * room.size_bytes:
         return ""
@@ -213,7 +220,7 @@ class MountsProbe:
     name: str = "mounts"
     _waits: dict[str, _Wait] = field(default_factory=dict)
 
-    def read(self, now_s: float) -> tuple[Storage, ...]:
+    def read(self, now_s: float) -> tuple[NetworkFilesystem, ...]:
         """Each network mount once. OSError where mounts can't be read at all."""
         mounts = parse_mounts(read_text(self.proc / "self/mountinfo"))
         used: dict[str, tuple[str, str]] = {}
@@ -232,13 +239,13 @@ class MountsProbe:
 
     def _storage(
         self, point: str, purpose: str, kind: str, traffic: Traffic | None, now_s: float
-    ) -> Storage:
+    ) -> NetworkFilesystem:
         state = read_lustre_state(self.proc, self.sys) if kind == "lustre" else ""
         if traffic is None:
-            return Storage(purpose, kind, point, state=state)
+            return NetworkFilesystem(purpose, kind, point, state=state)
         self._waits[point] = wait = follow(self._waits.get(point), traffic, now_s)
         silent_s = 0.0 if wait.since_s is None else now_s - wait.since_s
-        return Storage(purpose, kind, point, silent_s, traffic.timeouts, state)
+        return NetworkFilesystem(purpose, kind, point, silent_s, traffic.timeouts, state)
 
 
 def follow(before: _Wait | None, traffic: Traffic, now_s: float) -> _Wait:
@@ -359,12 +366,12 @@ def find_stalled_storage(host: HostReading, moment: Moment) -> Iterator[Finding]
         )
 
 
-def is_stalled(storage: Storage, silent_rooms: Mapping[str, float]) -> bool:
+def is_stalled(storage: NetworkFilesystem, silent_rooms: Mapping[str, float]) -> bool:
     """Whether it is in such trouble."""
     return bool(_trouble(storage)) or silent_rooms.get(storage.purpose, 0.0) >= SILENT_S
 
 
-def _trouble(storage: Storage) -> str:
+def _trouble(storage: NetworkFilesystem) -> str:
     """Empty: it fares well."""
     where = f"{storage.kind} at {storage.point}"
     if storage.silent_s >= SILENT_S:

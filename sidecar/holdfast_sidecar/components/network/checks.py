@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from holdfast_sidecar.components.machine import KernelEvents
-from holdfast_sidecar.components.network.readings import FabricReading, LinkStory, Trail
+from holdfast_sidecar.components.network.readings import FabricReading, LinkStory, RateWindow
 from holdfast_sidecar.config.settings import FabricSettings
 from holdfast_sidecar.records.findings import Finding, Kind, Moment, Remedy
 
@@ -200,7 +200,7 @@ def find_drifting_errors(fabric: FabricReading | None, moment: Moment) -> Iterat
             )
 
 
-def _told(name: str, trail: Trail) -> str:
+def _told(name: str, trail: RateWindow) -> str:
     limit = LIMITS.get(name)
     if limit is None or trail.growth <= limit.most or trail.minutes_of_growth < limit.minutes:
         return ""

@@ -14,7 +14,7 @@ from holdfast_sidecar.components.network.readings import (
     TcpReading,
 )
 from holdfast_sidecar.components.network.round_trip_checks import RoundTrips
-from holdfast_sidecar.records.metric import NIC, NODE, PORT, RANK, Sample, Told, counter, gauge
+from holdfast_sidecar.records.metric import NIC, NODE, PORT, RANK, Labels, Sample, counter, gauge
 
 FABRIC = (
     gauge(
@@ -215,7 +215,7 @@ CQE_ERRORS = {
 """Side -> all of them, and those among them that a teardown makes."""
 
 
-def draw_fabric(fabric: FabricReading, told: Told) -> Iterator[Sample]:
+def draw_fabric(fabric: FabricReading, told: Labels) -> Iterator[Sample]:
     """Every RDMA port."""
     for port in fabric.ports.values():
         of_port = told.about(device=port.device.name, port=str(port.number))
@@ -224,7 +224,7 @@ def draw_fabric(fabric: FabricReading, told: Told) -> Iterator[Sample]:
             yield from of_port("rdma_link_flaps", len(fabric.links[port.name].flaps_s))
 
 
-def _draw_port(port: Port, of_port: Told) -> Iterator[Sample]:
+def _draw_port(port: Port, of_port: Labels) -> Iterator[Sample]:
     device = port.device
     yield from of_port(
         "rdma_port_info",
@@ -250,7 +250,7 @@ def _draw_port(port: Port, of_port: Told) -> Iterator[Sample]:
             yield from of_port("rdma_cqe_errors_total", max(0, errors), side=side)
 
 
-def draw_pci(pci: PciReading, told: Told) -> Iterator[Sample]:
+def draw_pci(pci: PciReading, told: Labels) -> Iterator[Sample]:
     """Every device that reports errors."""
     for device in pci.devices.values():
         for severity, count in device.errors.items():
@@ -263,13 +263,13 @@ def draw_pci(pci: PciReading, told: Told) -> Iterator[Sample]:
             )
 
 
-def draw_kernel_events(events: KernelEvents, told: Told) -> Iterator[Sample]:
+def draw_kernel_events(events: KernelEvents, told: Labels) -> Iterator[Sample]:
     """Every event that there is, from 0 on."""
     for name, count in sorted(events.counts.items()):
         yield from told("kernel_events_total", count, event=name)
 
 
-def draw_round_trips(trips: RoundTrips, told: Told) -> Iterator[Sample]:
+def draw_round_trips(trips: RoundTrips, told: Labels) -> Iterator[Sample]:
     """The other nodes that this one exchanges packets with; those that never answered may be
     behind a firewall, so nothing is told of them."""
     for peer, one in (trips.windows[-1] if trips.windows else {}).items():
@@ -278,7 +278,7 @@ def draw_round_trips(trips: RoundTrips, told: Told) -> Iterator[Sample]:
             yield from told("node_peer_loss_ratio", one.lost / one.sent, peer=peer)
 
 
-def draw_tcp(tcp: TcpReading, told: Told) -> Iterator[Sample]:
+def draw_tcp(tcp: TcpReading, told: Labels) -> Iterator[Sample]:
     """This host, and the ranks that can be looked at."""
     yield from told("net_tcp_retransmits_total", tcp.of_host)
     for rank, count in sorted(tcp.by_rank.items()):
@@ -337,7 +337,7 @@ NET_COUNTERS = {
 }
 
 
-def draw_network(network: NetworkReading, told: Told) -> Iterator[Sample]:
+def draw_network(network: NetworkReading, told: Labels) -> Iterator[Sample]:
     """Every interface."""
     for link in network.interfaces.values():
         of_link = told.about(device=link.name)
@@ -352,7 +352,7 @@ def draw_network(network: NetworkReading, told: Told) -> Iterator[Sample]:
             yield from _of_physical(link, network, of_link)
 
 
-def _of_physical(link: Interface, network: NetworkReading, of_link: Told) -> Iterator[Sample]:
+def _of_physical(link: Interface, network: NetworkReading, of_link: Labels) -> Iterator[Sample]:
     yield from of_link("net_info", 1, driver=link.driver, pci=link.pci, roce_ecn=link.roce_ecn)
     if link.name in network.links:
         yield from of_link("net_link_flaps", len(network.links[link.name].flaps_s))

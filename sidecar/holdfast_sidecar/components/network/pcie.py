@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from holdfast_sidecar.components.network.readings import PciDevice, PciReading, Trail
+from holdfast_sidecar.components.network.readings import PciDevice, PciReading, RateWindow
 from holdfast_sidecar.linux.files import names_in, read_if_any
 from holdfast_sidecar.linux.probe_runner import PartlyReadError
 from holdfast_sidecar.records.findings import Finding, Kind, Moment
@@ -39,7 +39,7 @@ class PciProbe:
     root: Path = Path("/sys/bus/pci/devices")
     name: str = "pci"
     _kinds: Mapping[str, str] = field(default_factory=dict)
-    _trails: dict[tuple[str, str], Trail] = field(default_factory=dict)
+    _trails: dict[tuple[str, str], RateWindow] = field(default_factory=dict)
     _list_due_s: float = float("-inf")
 
     def read(self, now_s: float) -> PciReading:
@@ -60,10 +60,12 @@ class PciProbe:
             raise PartlyReadError(PciReading(devices), "; ".join(wrong))
         return PciReading(devices)
 
-    def _follow(self, address: str, errors: Mapping[str, int], now_s: float) -> dict[str, Trail]:
+    def _follow(
+        self, address: str, errors: Mapping[str, int], now_s: float
+    ) -> dict[str, RateWindow]:
         trails = {}
         for severity, count in errors.items():
-            known = self._trails.get((address, severity), Trail())
+            known = self._trails.get((address, severity), RateWindow())
             trails[severity] = self._trails[address, severity] = known.then(now_s, count)
         return trails
 
@@ -127,16 +129,16 @@ def find_pci_errors(pci: PciReading | None, moment: Moment) -> Iterator[Finding]
         lost = [text for severity in ("fatal", "nonfatal") if (text := _grown(device, severity))]
         if lost:
             yield _finding(device, lost, 0.9, moment)
-        elif _is_storm(device.trails.get("correctable", Trail())):
+        elif _is_storm(device.trails.get("correctable", RateWindow())):
             yield _finding(device, [_grown(device, "correctable")], 0.6, moment)
 
 
 def _grown(device: PciDevice, severity: str) -> str:
-    growth = device.trails.get(severity, Trail()).growth
+    growth = device.trails.get(severity, RateWindow()).growth
     return f"{device.kind} {device.address}: {growth} {severity} PCIe errors" if growth else ""
 
 
-def _is_storm(trail: Trail) -> bool:
+def _is_storm(trail: RateWindow) -> bool:
     minutes = trail.length_s / 60
     return (
         trail.minutes_of_growth >= FEWEST_MINUTES

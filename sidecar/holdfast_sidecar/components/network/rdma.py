@@ -13,12 +13,12 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from holdfast_sidecar.components.network.readings import (
-    Device,
     FabricReading,
     LinkLook,
     LinkStory,
     Port,
-    Trail,
+    RateWindow,
+    RdmaDevice,
 )
 from holdfast_sidecar.config.settings import FabricSettings
 from holdfast_sidecar.linux.files import (
@@ -235,7 +235,7 @@ class FabricProbe:
     name: str = "fabric"
     _watched: dict[str, _Watched] = field(default_factory=dict)
     _links: dict[str, LinkStory] = field(default_factory=dict)
-    _trails: dict[str, dict[str, Trail]] = field(default_factory=dict)
+    _trails: dict[str, dict[str, RateWindow]] = field(default_factory=dict)
     _counters_due_s: float = float("-inf")
     _since_s: float | None = None
     _wrong: list[str] = field(default_factory=list)
@@ -303,7 +303,7 @@ class FabricProbe:
         trails = self._trails.setdefault(name, {})
         for counter in DRIFTING:
             if counter in counters:
-                trails[counter] = trails.get(counter, Trail()).then(now_s, counters[counter])
+                trails[counter] = trails.get(counter, RateWindow()).then(now_s, counters[counter])
 
 
 def list_ports(root: str, selection: Selection) -> Iterator[tuple[str, str]]:
@@ -333,9 +333,9 @@ def _begin(directory: str) -> _Watched:
     )
 
 
-def read_device(directory: Path) -> Device:
+def read_device(directory: Path) -> RdmaDevice:
     """Whose device it is, and which board."""
-    return Device(
+    return RdmaDevice(
         name=directory.name,
         driver=link_name(directory / "device/driver"),
         board=read_if_any(directory / "board_id").strip(),

@@ -147,12 +147,12 @@ SPACING_S = 60.0
 
 
 @dataclass(frozen=True)
-class Trail:
+class RateWindow:
     """(monotonic seconds, value), oldest first; the newest is as of the last reading."""
 
     samples: tuple[tuple[float, int], ...] = ()
 
-    def then(self, at_s: float, value: int) -> Trail:
+    def then(self, at_s: float, value: int) -> RateWindow:
         """With the next value. One that is lower than the last was set back (a driver that was
         loaded anew): what was before says nothing then."""
         kept = tuple(sample for sample in self.samples if sample[0] >= at_s - SPAN_S - SPACING_S)
@@ -160,7 +160,7 @@ class Trail:
             kept = ()
         if len(kept) > 1 and kept[-1][0] - kept[-2][0] < SPACING_S:
             kept = kept[:-1]
-        return Trail((*kept, (at_s, value)))
+        return RateWindow((*kept, (at_s, value)))
 
     @property
     def growth(self) -> int:
@@ -187,7 +187,7 @@ class PortState(IntEnum):
 
 
 @dataclass(frozen=True)
-class Device:
+class RdmaDevice:
     """What does not change about an RDMA device."""
 
     name: str
@@ -202,7 +202,7 @@ class Device:
 class Port:
     """One port of an RDMA device."""
 
-    device: Device
+    device: RdmaDevice
     number: int
     link_layer: str = ""
     """InfiniBand or Ethernet (RoCE); others say Unspecified (EFA)."""
@@ -230,13 +230,13 @@ class FabricReading:
     ports: Mapping[str, Port] = field(default_factory=dict)
     links: Mapping[str, LinkStory] = field(default_factory=dict)
     """Also of ports that are gone."""
-    trails: Mapping[str, Mapping[str, Trail]] = field(default_factory=dict)
+    trails: Mapping[str, Mapping[str, RateWindow]] = field(default_factory=dict)
     """Port -> error counter -> how it went."""
     since_s: float = 0.0
     """CLOCK_MONOTONIC of the first reading: only then could a port be seen to come up."""
 
     @cached_property
-    def grown(self) -> Mapping[str, Mapping[str, Trail]]:
+    def grown(self) -> Mapping[str, Mapping[str, RateWindow]]:
         """Those trails alone that grew, by port; worked out once for however many judge it."""
         grown = {port: _grown(trails) for port, trails in self.trails.items()}
         return {port: trails for port, trails in grown.items() if trails}
@@ -252,7 +252,7 @@ class PciDevice:
     """`gpu`, `nic` or `bridge` (NVSwitch)."""
     errors: Mapping[str, int] = field(default_factory=dict)
     """`correctable`, `nonfatal`, `fatal` -> how many."""
-    trails: Mapping[str, Trail] = field(default_factory=dict)
+    trails: Mapping[str, RateWindow] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -276,5 +276,5 @@ class TcpReading:
     of_host: int | None = None
 
 
-def _grown(trails: Mapping[str, Trail]) -> dict[str, Trail]:
+def _grown(trails: Mapping[str, RateWindow]) -> dict[str, RateWindow]:
     return {name: trail for name, trail in trails.items() if trail.growth}

@@ -144,7 +144,7 @@ KEPT = 3
 
 
 @dataclass
-class Tally:
+class RoundTripCounts:
     """Fed by the thread that sends and receives."""
 
     _sent: dict[str, int] = field(default_factory=dict)
@@ -299,7 +299,7 @@ _TIMESPEC = struct.Struct("qq")
 
 
 @dataclass(frozen=True)
-class Company:
+class RoundTripPeers:
     """With whom packets are exchanged, and what proves that they belong."""
 
     own: str
@@ -352,11 +352,11 @@ class Exchange:
         self._waker, self._woken = socket.socketpair()
         self._waker.setblocking(False)
         self._woken.setblocking(False)
-        self._company: Company | None = None
+        self._company: RoundTripPeers | None = None
         self._life = NOTHING_KNOWN
         self._asked: dict[bytes, _Asked] = {}
         self._hosts = Hosts(family)
-        self._tally = Tally()
+        self._tally = RoundTripCounts()
         self._watched: frozenset[str] = frozenset()
         self._suspects: frozenset[str] = frozenset()
         self._suspected: frozenset[str] = frozenset()
@@ -379,14 +379,18 @@ class Exchange:
         if self._thread is None:
             raise BlockingIOError(errno.EAGAIN, NONE_LEFT)
 
-    def keep(self, company: Company | None) -> None:
+    def keep(self, company: RoundTripPeers | None) -> None:
         """Exchange with these from now on; None: with nobody. Another attempt begins anew, and so
         does a node that answers somewhere else."""
         before, self._company = self._company, company
         if before != company:
             self._wake()
         if company is None or before is None or before.attempt != company.attempt:
-            self._tally, self._heard, self._hosts = Tally(), {}, Hosts(self._socket.family)
+            self._tally, self._heard, self._hosts = (
+                RoundTripCounts(),
+                {},
+                Hosts(self._socket.family),
+            )
             return
         for node in list(self._heard):
             if before.address_of(node) != company.address_of(node):
@@ -475,7 +479,7 @@ class Exchange:
             count = 0 if is_over else known.unanswered + 1
             self._heard[node] = dataclasses.replace(known, unanswered=count)
 
-    def _press(self, company: Company, node: str, others: Set[str]) -> bool:
+    def _press(self, company: RoundTripPeers, node: str, others: Set[str]) -> bool:
         """Ask it and those that may ask it for us; whether both could be done, where there are
         such."""
         through = deputies(company.own, node, others)
@@ -498,14 +502,14 @@ class Exchange:
                 return  # an ICMP error of an earlier packet; what matters is what came back
             self._take(content, _arrival_ns(extra), sender)
 
-    def _measure(self, company: Company, node: str) -> None:
+    def _measure(self, company: RoundTripPeers, node: str) -> None:
         """A packet that this node's link or name service does not take is lost like others."""
         if len(self._asked) < MOST_OPEN:
             self._tally.sent(node)
             self._ask(company, node, is_measured=True)
 
     def _ask(
-        self, company: Company, node: str, is_measured: bool = False, through: str = ""
+        self, company: RoundTripPeers, node: str, is_measured: bool = False, through: str = ""
     ) -> bool:
         """Whether the question was sent."""
         asked = _Asked(node, is_measured)
@@ -513,7 +517,7 @@ class Exchange:
         packet = Packet(kind, company.attempt, node, secrets.token_bytes(NONCE_BYTES))
         return self._put(asked, packet, company, through or node)
 
-    def _put(self, asked: _Asked, packet: Packet, company: Company, to: str) -> bool:
+    def _put(self, asked: _Asked, packet: Packet, company: RoundTripPeers, to: str) -> bool:
         """Send a question, and remember it until it is answered; whether it was sent."""
         address = company.address_of(to)
         if address is None or len(self._asked) >= MOST_OPEN:
@@ -545,7 +549,7 @@ class Exchange:
             self._ask_for(company, packet, sender)
 
     def _take_answer(
-        self, company: Company, packet: Packet, asked: _Asked, arrived_ns: int
+        self, company: RoundTripPeers, packet: Packet, asked: _Asked, arrived_ns: int
     ) -> None:
         del self._asked[packet.nonce]
         if asked.asker is not None:
@@ -557,7 +561,7 @@ class Exchange:
         if asked.is_measured and 0 <= took_s < LATE_S:  # else a clock was set meanwhile
             self._tally.back(asked.node, took_s)
 
-    def _ask_for(self, company: Company, packet: Packet, sender: SocketAddress) -> None:
+    def _ask_for(self, company: RoundTripPeers, packet: Packet, sender: SocketAddress) -> None:
         """Another node asks us to ask this one."""
         asked = _Asked(packet.to, asker=(sender, packet.nonce))
         nonce = secrets.token_bytes(NONCE_BYTES)
@@ -780,7 +784,7 @@ class NodeEcho:
 
     def _company(
         self, orders: Orders, reports: Mapping[str, NodeReport], moving: Mapping[str, NodeReport]
-    ) -> Company | None:
+    ) -> RoundTripPeers | None:
         key = orders.key
         if key is None:
             return None
@@ -798,7 +802,7 @@ class NodeEcho:
         is_member = orders.plan is not None and self.node in {m.node for m in orders.plan.members}
         chosen = choose(self.node, moving) if is_member else ()
         addresses = {name: self._members[name] for name in chosen if name in self._members}
-        return Company(self.node, key.attempt, secret, addresses, dict(self._members))
+        return RoundTripPeers(self.node, key.attempt, secret, addresses, dict(self._members))
 
     def _own_address(self, orders: Orders) -> str:
         host = self._host

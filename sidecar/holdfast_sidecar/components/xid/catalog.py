@@ -34,7 +34,7 @@ class FollowUp(str, Enum):
 
 
 @dataclass(frozen=True)
-class Entry:
+class XidEntry:
     """One XID."""
 
     number: int
@@ -61,17 +61,17 @@ _TICKET = (FollowUp.TICKET,)
 _DECODE = (FollowUp.DECODE,)
 
 
-def _application(number: int, mnemonic: str, meaning: str, note: str = "") -> Entry:
-    return Entry(number, mnemonic, meaning, RESTART_APP, _CHECK, is_application=True, note=note)
+def _application(number: int, mnemonic: str, meaning: str, note: str = "") -> XidEntry:
+    return XidEntry(number, mnemonic, meaning, RESTART_APP, _CHECK, is_application=True, note=note)
 
 
-def _engine(number: int, mnemonic: str, meaning: str) -> Entry:
-    return Entry(number, mnemonic, meaning, RESTART_APP, _TICKET)
+def _engine(number: int, mnemonic: str, meaning: str) -> XidEntry:
+    return XidEntry(number, mnemonic, meaning, RESTART_APP, _TICKET)
 
 
-def _nvlink5(number: int, mnemonic: str, unit: str) -> Entry:
+def _nvlink5(number: int, mnemonic: str, unit: str) -> XidEntry:
     text = f"NVLink 5: trouble in the {unit}; fatal or not, the line says"
-    return Entry(number, mnemonic, text, NONE, _DECODE, linked_since=R565)
+    return XidEntry(number, mnemonic, text, NONE, _DECODE, linked_since=R565)
 
 
 _ENTRIES = (
@@ -91,12 +91,12 @@ _ENTRIES = (
         "repeats on one GPU: maybe its hardware; on several: the program",
     ),
     _application(32, "PBDMA_ERROR", "the stream of commands arrived damaged"),
-    Entry(37, "FECS_ERR_UNIMP_FIRMWARE_METHOD", "firmware was asked what it can't do", NONE),
-    Entry(38, "FECS_ERR_WATCHDOG_TIMEOUT", "firmware did not answer in time", NONE, _TICKET),
+    XidEntry(37, "FECS_ERR_UNIMP_FIRMWARE_METHOD", "firmware was asked what it can't do", NONE),
+    XidEntry(38, "FECS_ERR_WATCHDOG_TIMEOUT", "firmware did not answer in time", NONE, _TICKET),
     _engine(39, "CE0_ERROR", "copy engine 0 failed"),
     _engine(40, "CE1_ERROR", "copy engine 1 failed"),
     _engine(41, "CE2_ERROR", "copy engine 2 failed"),
-    Entry(
+    XidEntry(
         43,
         "RESETCHANNEL_VERIF_ERROR",
         "a program's channel was closed for the program's own fault; the GPU is healthy",
@@ -104,39 +104,39 @@ _ENTRIES = (
         is_application=True,
         note="the program's log says why",
     ),
-    Entry(
+    XidEntry(
         44,
         "GR_FAULT_DURING_CTXSW",
         "the graphics engine failed while programs changed places",
         NONE,
         _TICKET,
     ),
-    Entry(
+    XidEntry(
         45,
         "PREEMPTIVE_REMOVAL",
         "the driver cleans up after a program that ended or failed",
         NONE,
         note="comes in storms over whole racks after one job's crash, and is never a cause",
     ),
-    Entry(46, "GPU_TIMEOUT_ERROR", "the GPU stopped working", RESET_GPU, _TICKET),
-    Entry(
+    XidEntry(46, "GPU_TIMEOUT_ERROR", "the GPU stopped working", RESET_GPU, _TICKET),
+    XidEntry(
         48,
         "GPU_ECC_DBE",
         "memory lost two bits at once, which can't be corrected",
         RESET_GPU,
         linked_since=R565,
     ),
-    Entry(
+    XidEntry(
         54,
         "PWR_REDUCED_CLOCKING",
         "a power cable of the board is not connected",
         REPLACE,
         note="mechanical: nothing that software does mends it",
     ),
-    Entry(60, "SEC2_ERROR", "the security processor failed", RESTART_APP),
-    Entry(61, "PMU_BREAKPOINT", "the power controller stopped at a breakpoint", NONE, _TICKET),
-    Entry(62, "PMU_HALT_ERROR", "the power controller halted", RESET_GPU, linked_since=R565),
-    Entry(
+    XidEntry(60, "SEC2_ERROR", "the security processor failed", RESTART_APP),
+    XidEntry(61, "PMU_BREAKPOINT", "the power controller stopped at a breakpoint", NONE, _TICKET),
+    XidEntry(62, "PMU_HALT_ERROR", "the power controller halted", RESET_GPU, linked_since=R565),
+    XidEntry(
         63,
         "DRAM_RETIREMENT_EVENT",
         "a bad memory row was noted down to be replaced by a spare one",
@@ -145,7 +145,7 @@ _ENTRIES = (
         linked_since=R565,
         note="the remap itself is no fault; what is pending takes effect at the next reset",
     ),
-    Entry(
+    XidEntry(
         64,
         "DRAM_RETIREMENT_FAILURE",
         "a bad memory row could not be replaced",
@@ -154,12 +154,12 @@ _ENTRIES = (
         linked_since=R565,
         note="decided by the GPU's own remap-failure flag where that can be read",
     ),
-    Entry(66, "FECS_ERR_REG_ACCESS_VIOLATION", "the driver touched what it must not", NONE),
-    Entry(67, "FECS_ERR_VERIF_VIOLATION", "the driver touched what it must not", NONE),
+    XidEntry(66, "FECS_ERR_REG_ACCESS_VIOLATION", "the driver touched what it must not", NONE),
+    XidEntry(67, "FECS_ERR_VERIF_VIOLATION", "the driver touched what it must not", NONE),
     _engine(68, "NVDEC0_ERROR", "video decoder 0 failed"),
     _application(69, "GR_CLASS_ERROR", "the graphics engine refused a command"),
     *(_engine(70 + n, f"CE{n + 3}_ERROR", f"copy engine {n + 3} failed") for n in range(3)),
-    Entry(
+    XidEntry(
         74,
         "NVLINK_ERROR",
         "an NVLink to another GPU or to the switch failed",
@@ -169,7 +169,7 @@ _ENTRIES = (
         note="the cause may be the other end: a fatal SXid of the switch comes first",
     ),
     *(_engine(75 + n, f"CE{n + 6}_ERROR", f"copy engine {n + 6} failed") for n in range(3)),
-    Entry(
+    XidEntry(
         79,
         "GPU_HAS_FALLEN_OFF_THE_BUS",
         "the GPU does not answer over PCIe any more",
@@ -178,7 +178,7 @@ _ENTRIES = (
         linked_since=R565,
     ),
     _application(80, "PBDMA_PUSHBUFFER_CRC_MISMATCH", "commands arrived damaged at the GPU"),
-    Entry(
+    XidEntry(
         92,
         "EXCESSIVE_SBE_INTERRUPTS",
         "many single-bit errors, all corrected",
@@ -186,8 +186,8 @@ _ENTRIES = (
         _TICKET,
         note="their rate is watched; the event itself is no fault",
     ),
-    Entry(93, "INFOROM_ERASE_LIMIT_EXCEEDED", "the board's own memory is worn", NONE),
-    Entry(
+    XidEntry(93, "INFOROM_ERASE_LIMIT_EXCEEDED", "the board's own memory is worn", NONE),
+    XidEntry(
         94,
         "CONTAINED_ERROR",
         "uncorrectable memory error, contained: only its program is hit",
@@ -196,7 +196,7 @@ _ENTRIES = (
         is_hardware=True,
         linked_since=R565,
     ),
-    Entry(
+    XidEntry(
         95,
         "UNCONTAINED_ERROR",
         "uncorrectable memory error, not contained: any program may be hit",
@@ -204,7 +204,7 @@ _ENTRIES = (
         linked_since=R565,
         note="the GPU must not be used again before the reset",
     ),
-    Entry(
+    XidEntry(
         109,
         "CTXSW_TIMEOUT_ERROR",
         "programs could not change places in time",
@@ -213,23 +213,23 @@ _ENTRIES = (
         linked_since=R570,
         note="older lists call it the program's fault; NVIDIA's asks for a reset",
     ),
-    Entry(110, "SEC_FAULT_ERROR", "a security fault", RESET_GPU, _TICKET, linked_since=R565),
-    Entry(
+    XidEntry(110, "SEC_FAULT_ERROR", "a security fault", RESET_GPU, _TICKET, linked_since=R565),
+    XidEntry(
         119,
         "GSP_RPC_TIMEOUT",
         "the GPU's system processor did not answer the driver",
         RESET_GPU,
         note="repeats every few seconds while it lasts: one fault, not many",
     ),
-    Entry(
+    XidEntry(
         120,
         "GSP_ERROR",
         "the GPU's system processor failed",
         RESET_GPU,
         linked_since=R565,
     ),
-    Entry(121, "C2C_ERROR", "corrected errors between CPU and GPU", NONE, _TICKET),
-    Entry(
+    XidEntry(121, "C2C_ERROR", "corrected errors between CPU and GPU", NONE, _TICKET),
+    XidEntry(
         136,
         "ALI_TRAINING_FAIL",
         "an NVLink could not be trained",
@@ -238,15 +238,15 @@ _ENTRIES = (
         linked_since=R565,
     ),
     _application(137, "NVLINK_PRIV_ERR", "a peer's memory was accessed that must not be"),
-    Entry(
+    XidEntry(
         140,
         "UNRECOVERABLE_ECC_ERROR_ESCAPE",
         "an uncorrectable memory error got past the driver",
         RESET_GPU,
         _TICKET,
     ),
-    Entry(141, "FAST_PATH_ERROR", "a CUDA fast path failed", NONE),
-    Entry(
+    XidEntry(141, "FAST_PATH_ERROR", "a CUDA fast path failed", NONE),
+    XidEntry(
         143,
         "GPU_INIT_ERROR",
         "the GPU could not be set up",
@@ -262,14 +262,14 @@ _ENTRIES = (
     _nvlink5(148, "NVLINK_NVLPW_CTRL_ERROR", "control of the link's wrapper"),
     _nvlink5(149, "NVLINK_NETIR_ERROR", "network interface, often the link itself"),
     _nvlink5(150, "NVLINK_MSE_ERROR", "management engine"),
-    Entry(
+    XidEntry(
         151,
         "KEY_ROTATION_ERROR",
         "keys could not be changed",
         REBOOT_NODE,
         note="the virtual machine must start again",
     ),
-    Entry(
+    XidEntry(
         154,
         "GPU_RECOVERY_ACTION_CHANGED",
         "the driver says what the GPU needs",
@@ -277,21 +277,21 @@ _ENTRIES = (
         (FollowUp.PARSE,),
         note="it is the driver's verdict on the other XIDs, and stands above this table",
     ),
-    Entry(
+    XidEntry(
         155,
         "NVLINK_SW_DEFINED_ERROR",
         "an NVLink went down by order of software",
         RESET_GPU,
         linked_since=R565,
     ),
-    Entry(
+    XidEntry(
         156,
         "RESOURCE_RETIREMENT_EVENT",
         "a part of the GPU was taken out of use",
         RESET_GPU,
         linked_since=R565,
     ),
-    Entry(
+    XidEntry(
         157,
         "RESOURCE_RETIREMENT_FAILURE",
         "a part of the GPU could not be taken out of use",
@@ -299,8 +299,8 @@ _ENTRIES = (
         (FollowUp.TICKET, FollowUp.REPLACE_LATER),
         note="work may go on, and may meet it again",
     ),
-    Entry(158, "GPU_FATAL_TIMEOUT", "the GPU timed out for good", RESET_GPU, linked_since=R565),
-    Entry(
+    XidEntry(158, "GPU_FATAL_TIMEOUT", "the GPU timed out for good", RESET_GPU, linked_since=R565),
+    XidEntry(
         159,
         "CHI_NON_DATA_ERROR",
         "an error between CPU and GPU that carries no data",
@@ -308,36 +308,38 @@ _ENTRIES = (
         _TICKET,
         note="whether unified memory was in use decides what it hit",
     ),
-    Entry(160, "CHANNEL_RETIREMENT_EVENT", "a memory channel was taken out of use", NONE, _TICKET),
-    Entry(161, "CHANNEL_RETIREMENT_FAILURE", "a memory channel could not be", NONE, _TICKET),
-    Entry(163, "PSHC_DISENGAGED", "power smoothing was switched off", NONE, _TICKET),
-    Entry(164, "PSHC_LOW_LIFETIME", "power smoothing wears out soon", NONE, _TICKET),
-    Entry(
+    XidEntry(
+        160, "CHANNEL_RETIREMENT_EVENT", "a memory channel was taken out of use", NONE, _TICKET
+    ),
+    XidEntry(161, "CHANNEL_RETIREMENT_FAILURE", "a memory channel could not be", NONE, _TICKET),
+    XidEntry(163, "PSHC_DISENGAGED", "power smoothing was switched off", NONE, _TICKET),
+    XidEntry(164, "PSHC_LOW_LIFETIME", "power smoothing wears out soon", NONE, _TICKET),
+    XidEntry(
         165, "PSHC_ZERO_LIFETIME", "power smoothing is worn out", NONE, (FollowUp.REPLACE_LATER,)
     ),
-    Entry(
+    XidEntry(
         167,
         "PCIE_FATAL_TIMEOUT",
         "a request over PCIe timed out for good",
         RESET_GPU,
         note="NVIDIA's catalogue leaves its action blank",
     ),
-    Entry(168, "REDUCED_GPU_MEMORY_CAPACITY", "errors in protected memory", REBOOT_NODE),
-    Entry(
+    XidEntry(168, "REDUCED_GPU_MEMORY_CAPACITY", "errors in protected memory", REBOOT_NODE),
+    XidEntry(
         169,
         "SEC2_HALT_ERROR",
         "the security processor halted",
         RESET_GPU,
         note="NVIDIA's catalogue leaves its action blank",
     ),
-    Entry(
+    XidEntry(
         171,
         "UNCORRECTABLE_DRAM_ERROR",
         "says of an XID 48 that it was in DRAM",
         NONE,
         (FollowUp.DETAIL,),
     ),
-    Entry(
+    XidEntry(
         172,
         "UNCORRECTABLE_SRAM_ERROR",
         "says of an XID 48 that it was in SRAM",
@@ -346,7 +348,7 @@ _ENTRIES = (
     ),
 )
 
-XIDS: Mapping[int, Entry] = {entry.number: entry for entry in _ENTRIES}
+XIDS: Mapping[int, XidEntry] = {entry.number: entry for entry in _ENTRIES}
 
 NVLINK5 = frozenset(range(144, 151))
 """Their line says by itself whether it is fatal."""
@@ -357,9 +359,9 @@ FALLEN_OFF_THE_BUS = 79
 RECOVERY_ACTION_CHANGED = 154
 
 
-def entry_of(number: int) -> Entry:
+def entry_of(number: int) -> XidEntry:
     """What is known of it; an unknown one asks for nothing."""
-    unknown = Entry(number, "UNKNOWN", "not in this version's table", NONE, _TICKET)
+    unknown = XidEntry(number, "UNKNOWN", "not in this version's table", NONE, _TICKET)
     return XIDS.get(number, unknown)
 
 

@@ -14,12 +14,12 @@ from holdfast_sidecar.components.xid.catalog import FollowUp
 from holdfast_sidecar.components.xid.history import FROM_FIELD, History, Occurrence
 from holdfast_sidecar.ranks.observation import RankHistory
 from holdfast_sidecar.records.findings import Finding, Kind, Moment, Remedy
-from holdfast_sidecar.records.metric import GPU, NODE, Sample, Told, counter, gauge
+from holdfast_sidecar.records.metric import GPU, NODE, Labels, Sample, counter, gauge
 
 # What was made of a GPU's trouble: plain data, between the engine and the findings.
 
 
-class Blame(str, Enum):
+class FaultOwner(str, Enum):
     """Whose doing it is."""
 
     NOBODY = "nobody"
@@ -29,7 +29,7 @@ class Blame(str, Enum):
 
 
 @dataclass(frozen=True)
-class Verdict:
+class XidVerdict:
     """On one kind of trouble of one GPU or switch. Times are Unix seconds."""
 
     pci: str
@@ -37,7 +37,7 @@ class Verdict:
     """`xid 79`, `sxid 20034`."""
     meaning: str
     remedy: Remedy
-    blame: Blame
+    blame: FaultOwner
     why: tuple[str, ...]
     text: str
     """The driver's own line; empty where only NVML told of it."""
@@ -64,7 +64,7 @@ class Verdict:
 
 
 @dataclass(frozen=True)
-class Tally:
+class XidCounts:
     """How often one XID, or one SXid, came. Times are Unix seconds."""
 
     seen: int
@@ -96,13 +96,13 @@ class Known:
 class XidReading:
     """The node at one tick."""
 
-    verdicts: tuple[Verdict, ...] = ()
+    verdicts: tuple[XidVerdict, ...] = ()
     """What is not over."""
     gpus: Mapping[str, Known] = field(default_factory=dict)
     """By PCI address."""
-    xids: Mapping[tuple[str, int], Tally] = field(default_factory=dict)
+    xids: Mapping[tuple[str, int], XidCounts] = field(default_factory=dict)
     """(PCI address, XID) -> how often; the most frequent few of each GPU."""
-    sxids: Mapping[int, Tally] = field(default_factory=dict)
+    sxids: Mapping[int, XidCounts] = field(default_factory=dict)
     """SXid -> how often, over all switches of the node."""
     steps: Mapping[tuple[str, str], Mapping[int, int]] = field(default_factory=dict)
     """(PCI address, name) of a verdict -> rank -> how many steps it had done when that happened."""
@@ -129,7 +129,7 @@ def key_of(one: Occurrence) -> Key:
     return (one.pci, one.number, one.sxid)
 
 
-def tally_xids(history: History, seen: Mapping[Key, int]) -> dict[tuple[str, int], Tally]:
+def tally_xids(history: History, seen: Mapping[Key, int]) -> dict[tuple[str, int], XidCounts]:
     """(PCI address, XID) -> how often. seen: since this sidecar started."""
     by_gpu: dict[str, dict[int, list[Occurrence]]] = defaultdict(lambda: defaultdict(list))
     for one in history.occurrences:
@@ -142,7 +142,7 @@ def tally_xids(history: History, seen: Mapping[Key, int]) -> dict[tuple[str, int
     }
 
 
-def tally_sxids(history: History, seen: Mapping[Key, int]) -> dict[int, Tally]:
+def tally_sxids(history: History, seen: Mapping[Key, int]) -> dict[int, XidCounts]:
     """SXid -> how often, over all switches."""
     by_number: dict[int, list[Occurrence]] = defaultdict(list)
     for one in history.occurrences:
@@ -159,9 +159,9 @@ def _most_frequent(counts: Mapping[int, int]) -> list[int]:
     return sorted(sorted(counts, key=lambda number: (-counts[number], number))[:MOST_NUMBERS])
 
 
-def _tally(ones: list[Occurrence], seen: int) -> Tally:
+def _tally(ones: list[Occurrence], seen: int) -> XidCounts:
     newest = max(ones, key=lambda one: one.last_s)
-    return Tally(seen, len(ones), newest.last_s, newest.asked or Remedy.NONE)
+    return XidCounts(seen, len(ones), newest.last_s, newest.asked or Remedy.NONE)
 
 
 # GPU faults that the driver told of: which rank's GPU, at which step, and what it asks for.
@@ -186,14 +186,14 @@ def find_gpu_faults(
             yield _finding(verdict, reading, histories, moment)
 
 
-def _is_here(verdict: Verdict, reading: XidReading) -> bool:
+def _is_here(verdict: XidVerdict, reading: XidReading) -> bool:
     """The log may tell of GPUs that the host has besides those that this node was given."""
     is_known = not verdict.number or not verdict.pci or verdict.pci in reading.gpus
     return is_known or reading.lacks_gpus
 
 
 def _finding(
-    verdict: Verdict,
+    verdict: XidVerdict,
     reading: XidReading,
     histories: Mapping[int, RankHistory],
     moment: Moment,
@@ -215,13 +215,13 @@ def _finding(
         gpu_index=None if one is None else one.index,
         remedy=verdict.remedy,
         check=verdict.check,
-        to_blame="" if verdict.blame is Blame.NOBODY else verdict.blame.value,
+        to_blame="" if verdict.blame is FaultOwner.NOBODY else verdict.blame.value,
         rank_confidence=min((gpu.sureness for gpu in owned), default=1.0),
     )
 
 
 def _evidence(
-    verdict: Verdict,
+    verdict: XidVerdict,
     known: list[Known],
     ranks: list[int],
     reading: XidReading,
@@ -231,7 +231,7 @@ def _evidence(
     yield f"{verdict.name} on {_where(verdict, known)}: {verdict.meaning}"
     reasons = "; ".join(verdict.why)
     yield f"remedy: {verdict.remedy.value}" + (f" ({reasons})" if reasons else "")
-    if verdict.blame is not Blame.NOBODY:
+    if verdict.blame is not FaultOwner.NOBODY:
         yield f"to blame: {verdict.blame.value}"
     if verdict.is_old:
         yield "it is from before these ranks began"
@@ -252,13 +252,13 @@ def _evidence(
             yield f"rank {rank} had done {steps[rank]} steps"
 
 
-def _where(verdict: Verdict, known: list[Known]) -> str:
+def _where(verdict: XidVerdict, known: list[Known]) -> str:
     if not verdict.number:
         return f"the switch at {verdict.pci}" + (f", {len(known)} GPUs" if known else "")
     return f"GPU {known[0].index}" if known else "a GPU that the driver does not list"
 
 
-def _follows(other: Verdict, verdict: Verdict) -> bool:
+def _follows(other: XidVerdict, verdict: XidVerdict) -> bool:
     return other.is_suppressed and (other.pci, other.root) == (verdict.pci, verdict.name)
 
 
@@ -295,7 +295,7 @@ XIDS = (
 # What is told about XIDs.
 
 
-def draw_xids(reading: XidReading, gpus: GpuReading | None, told: Told) -> Iterator[Sample]:
+def draw_xids(reading: XidReading, gpus: GpuReading | None, told: Labels) -> Iterator[Sample]:
     """By the GPU's index; by its PCI address where no driver lists it."""
     names = {gpu.pci: name for name, gpu in labelled(_listed(reading, gpus))}
     for (pci, number), tally in sorted(reading.xids.items()):

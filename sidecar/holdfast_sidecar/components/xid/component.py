@@ -32,7 +32,7 @@ from holdfast_sidecar.components.xid.history import (
 from holdfast_sidecar.components.xid.rules import (
     TEARDOWN_S,
     GpuState,
-    Scene,
+    XidContext,
     parse_driver_branch,
     take_energy,
 )
@@ -62,9 +62,9 @@ class Around:
     teardowns: Mapping[tuple[int, int], float] = field(default_factory=dict)
     """(attempt, rank; -1: all of them) -> since when it has been ended."""
 
-    def scene(self, reading: GpuReading | None, boot: str) -> Scene:
+    def scene(self, reading: GpuReading | None, boot: str) -> XidContext:
         """What XIDs are judged by."""
-        scene = Scene(
+        scene = XidContext(
             now_s=self.moment.now_unix_s,
             boot=boot,
             teardowns=tuple(sorted(self.teardowns.values())),
@@ -147,7 +147,7 @@ class XidAttention:
     _attempt: int = -1
     _seen: Counter[Key] = field(default_factory=Counter)
     _taken: GpuReading | None = None
-    _judged: Scene | None = None
+    _judged: XidContext | None = None
     _judged_history: History = field(default_factory=History)
     _settled: History = field(default_factory=History)
     _settled_by: dict[str, str] = field(default_factory=dict)
@@ -214,13 +214,13 @@ class XidAttention:
             self.history = self._settled = of_these_gpus(self.history, uuids, self.boot)
             self._settled_by = uuids
 
-    def _take_reading(self, scene: Scene) -> None:
+    def _take_reading(self, scene: XidContext) -> None:
         actions = {pci: gpu.action for pci, gpu in scene.gpus.items() if gpu.action is not None}
         read_s = max((gpu.read_s for gpu in scene.gpus.values()), default=scene.now_s)
         history = take_reading(self.history, actions, read_s, self.boot)
         self.history = take_energy(history, scene.gpus, self.boot)
 
-    def _is_to_be_judged(self, scene: Scene) -> bool:
+    def _is_to_be_judged(self, scene: XidContext) -> bool:
         """At once where something happened; else now and then, since time alone changes verdicts
         too."""
         judged = self._judged
@@ -229,7 +229,7 @@ class XidAttention:
         is_due = not 0.0 <= scene.now_s - judged.now_s < JUDGE_EVERY_S
         return is_due or (judged.teardowns, _flags(judged)) != (scene.teardowns, _flags(scene))
 
-    def _judge(self, scene: Scene) -> None:
+    def _judge(self, scene: XidContext) -> None:
         judgement = judge(self.history, scene)
         self.history = self._judged_history = judgement.history
         self._judged = scene
@@ -240,7 +240,7 @@ class XidAttention:
             asked_since=dict(self._asked_since(scene)),
         )
 
-    def _asked_since(self, scene: Scene) -> Iterator[tuple[str, float]]:
+    def _asked_since(self, scene: XidContext) -> Iterator[tuple[str, float]]:
         for pci, known in self._known.items():
             gpu = scene.gpus.get(pci)
             word = last_word(self.history, pci, self.boot) if gpu and gpu.action else None
@@ -299,7 +299,7 @@ class XidAttention:
             self._written, self._last_error = self.history, ""
 
 
-def _flags(scene: Scene) -> tuple[object, ...]:
+def _flags(scene: XidContext) -> tuple[object, ...]:
     """What the GPUs say of themselves, without the time, and since when there are ranks: to a tenth
     of a second, since the two clocks that it is worked out from differ a little at each tick."""
     since_s = scene.attempt_since_s

@@ -12,13 +12,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from holdfast_sidecar.components.xid.catalog import (
-    Entry,
+    XidEntry,
     action_of,
     entry_of,
     is_fatal_by_table,
     meaning_of,
 )
-from holdfast_sidecar.components.xid.checks import Blame, Verdict
+from holdfast_sidecar.components.xid.checks import FaultOwner, XidVerdict
 from holdfast_sidecar.components.xid.history import (
     FROM_FIELD,
     SETTLE_S,
@@ -29,9 +29,9 @@ from holdfast_sidecar.components.xid.history import (
 from holdfast_sidecar.components.xid.rules import (
     SPOKEN_S,
     WINDOW_S,
-    Case,
+    FaultCase,
     GpuState,
-    Scene,
+    XidContext,
     by_driver,
     by_table,
     cases_of,
@@ -58,22 +58,22 @@ one verdict, and what was judged of the older part stands."""
 class Judgement:
     """Verdicts, by GPU and trouble, and the history that knows of them."""
 
-    verdicts: tuple[Verdict, ...]
+    verdicts: tuple[XidVerdict, ...]
     history: History
 
 
-def judge(history: History, scene: Scene) -> Judgement:
+def judge(history: History, scene: XidContext) -> Judgement:
     """Everything that is not over yet."""
     first = _judge_once(history, scene)
     # Repetition leaves out what only followed from something else, which has to be known by then.
     return first if first.history is history else _judge_once(first.history, scene)
 
 
-def _judge_once(history: History, scene: Scene) -> Judgement:
-    verdicts: list[Verdict] = []
+def _judge_once(history: History, scene: XidContext) -> Judgement:
+    verdicts: list[XidVerdict] = []
     changed: dict[int, Occurrence] = {}
     for case in cases_of(history, scene.boot):
-        newest: dict[str, Verdict] = {}
+        newest: dict[str, XidVerdict] = {}
         for one, noted, verdict in _judge_case(case, history, scene):
             if noted != one:
                 changed[id(one)] = noted
@@ -84,8 +84,8 @@ def _judge_once(history: History, scene: Scene) -> Judgement:
 
 
 def _judge_case(
-    case: Case, history: History, scene: Scene
-) -> Iterator[tuple[Occurrence, Occurrence, Verdict]]:
+    case: FaultCase, history: History, scene: XidContext
+) -> Iterator[tuple[Occurrence, Occurrence, XidVerdict]]:
     """Each trouble in its order, so that what came first is known to what followed."""
     earlier: list[Occurrence] = []
     fresh = _to_judge(case, scene)
@@ -104,7 +104,7 @@ def _judge_case(
         earlier.append(noted)
 
 
-def _to_judge(case: Case, scene: Scene) -> set[int]:
+def _to_judge(case: FaultCase, scene: XidContext) -> set[int]:
     """What was not judged so far, and the newest of what may be told; each by its `id`."""
     chosen, counts = set[int](), Counter[str]()
     for one in reversed(case.ones):
@@ -118,8 +118,12 @@ def _to_judge(case: Case, scene: Scene) -> set[int]:
 
 
 def _verdict(
-    one: Occurrence, case: Case, earlier: Sequence[Occurrence], history: History, scene: Scene
-) -> Verdict:
+    one: Occurrence,
+    case: FaultCase,
+    earlier: Sequence[Occurrence],
+    history: History,
+    scene: XidContext,
+) -> XidVerdict:
     plain = _plain_verdict(one, case, scene)
     root = root_of(one, earlier)
     if root is not None:
@@ -134,24 +138,24 @@ def _verdict(
     else:
         verdict = _judge_xid(one, plain, case, history, scene)
     switch = _switch_trouble(one, history)
-    if switch is not None and verdict.blame is Blame.GPU:
+    if switch is not None and verdict.blame is FaultOwner.GPU:
         text = f"{switch.name} of the switch {switch.pci} near it: the switch is looked at first"
-        verdict = dataclasses.replace(verdict, blame=Blame.SWITCH, why=(*verdict.why, text))
+        verdict = dataclasses.replace(verdict, blame=FaultOwner.SWITCH, why=(*verdict.why, text))
     remedy, reason = escalate(verdict.remedy, one, earlier)
     if reason:
         verdict = dataclasses.replace(verdict, remedy=remedy, why=(*verdict.why, reason))
     return _when_it_acts(one, verdict, case, scene)
 
 
-def _plain_verdict(one: Occurrence, case: Case, scene: Scene) -> Verdict:
+def _plain_verdict(one: Occurrence, case: FaultCase, scene: XidContext) -> XidVerdict:
     """What is so whatever is made of it."""
     entry = entry_of(one.number)
-    return Verdict(
+    return XidVerdict(
         pci=one.pci,
         name=one.name,
         meaning=meaning_of(one.sxid) if one.sxid else entry.meaning,
         remedy=Remedy.NONE,
-        blame=Blame.NOBODY,
+        blame=FaultOwner.NOBODY,
         why=(),
         text=one.text,
         first_s=one.first_s,
@@ -164,11 +168,11 @@ def _plain_verdict(one: Occurrence, case: Case, scene: Scene) -> Verdict:
     )
 
 
-def _suppressed(verdict: Verdict, why: str) -> Verdict:
+def _suppressed(verdict: XidVerdict, why: str) -> XidVerdict:
     return dataclasses.replace(verdict, is_suppressed=True, why=(why,))
 
 
-def _judge_switch(one: Occurrence, verdict: Verdict, scene: Scene) -> Verdict:
+def _judge_switch(one: Occurrence, verdict: XidVerdict, scene: XidContext) -> XidVerdict:
     """A fatal one makes every GPU behind the switch suspect; the rest is told."""
     is_fatal, why = one.is_fatal, "its line says that it is fatal"
     if is_fatal is None and scene.now_s - one.first_s >= SETTLE_S:
@@ -178,13 +182,13 @@ def _judge_switch(one: Occurrence, verdict: Verdict, scene: Scene) -> Verdict:
         return dataclasses.replace(verdict, why=(why,), suspects=())
     text = "all GPUs behind the switch must be reset, and the fabric manager restarted"
     return dataclasses.replace(
-        verdict, remedy=Remedy.RESET_GPU, blame=Blame.SWITCH, why=(why, text)
+        verdict, remedy=Remedy.RESET_GPU, blame=FaultOwner.SWITCH, why=(why, text)
     )
 
 
 def _judge_xid(
-    one: Occurrence, verdict: Verdict, case: Case, history: History, scene: Scene
-) -> Verdict:
+    one: Occurrence, verdict: XidVerdict, case: FaultCase, history: History, scene: XidContext
+) -> XidVerdict:
     entry = entry_of(one.number)
     gpu = scene.gpus.get(one.pci, GpuState())
     asked, why = by_table(one, entry, gpu)
@@ -204,12 +208,12 @@ def _judge_xid(
     )
 
 
-def _blame(entry: Entry, asked: Remedy, check: str) -> Blame:
+def _blame(entry: XidEntry, asked: Remedy, check: str) -> FaultOwner:
     """Whose fault it is, by what it is: a driver for which new ranks are enough after it says
     nothing of that. asked: the harsher of what the table and the driver ask for."""
     if asked.blames_hardware or entry.is_hardware:
-        return Blame.GPU
-    return Blame.APPLICATION if entry.is_application and not check else Blame.NOBODY
+        return FaultOwner.GPU
+    return FaultOwner.APPLICATION if entry.is_application and not check else FaultOwner.NOBODY
 
 
 def _switch_trouble(one: Occurrence, history: History) -> Occurrence | None:
@@ -224,7 +228,9 @@ def _switch_trouble(one: Occurrence, history: History) -> Occurrence | None:
     return next(near, None)
 
 
-def _when_it_acts(one: Occurrence, verdict: Verdict, case: Case, scene: Scene) -> Verdict:
+def _when_it_acts(
+    one: Occurrence, verdict: XidVerdict, case: FaultCase, scene: XidContext
+) -> XidVerdict:
     word = driver_word(one, case, scene)
     action = None if word is None else action_of(word.action)
     is_marked = action is not None and action.remedy.blames_hardware
@@ -238,7 +244,7 @@ def _when_it_acts(one: Occurrence, verdict: Verdict, case: Case, scene: Scene) -
     return dataclasses.replace(verdict, is_old=is_old, is_urgent=urgent and not is_old)
 
 
-def _is_open(one: Occurrence, verdict: Verdict, case: Case, scene: Scene) -> bool:
+def _is_open(one: Occurrence, verdict: XidVerdict, case: FaultCase, scene: XidContext) -> bool:
     """Whether there is still something to tell."""
     if one.boot != scene.boot:
         return False
@@ -251,7 +257,7 @@ def _is_open(one: Occurrence, verdict: Verdict, case: Case, scene: Scene) -> boo
     return scene.now_s - one.last_s <= TOLD_S
 
 
-def _harsher(known: Verdict | None, verdict: Verdict) -> Verdict:
+def _harsher(known: XidVerdict | None, verdict: XidVerdict) -> XidVerdict:
     if known is None or verdict.remedy.severity >= known.remedy.severity:
         return verdict
     return known

@@ -155,7 +155,7 @@ LOOK_BACK_S = 2 * BURST_MOST_S
 
 
 @dataclass(frozen=True)
-class Mark:
+class EnergyMark:
     """What a GPU had counted of energy, and when it said so."""
 
     joules: float
@@ -169,7 +169,7 @@ class History:
     occurrences: tuple[Occurrence, ...] = ()
     cleared: Mapping[str, float] = field(default_factory=dict)
     """PCI address -> when the driver last took back what the GPU had needed, Unix seconds."""
-    marks: Mapping[str, Mark] = field(default_factory=dict)
+    marks: Mapping[str, EnergyMark] = field(default_factory=dict)
     """PCI address -> its count of energy at the first reading after its last trouble."""
     reloaded: Mapping[str, float] = field(default_factory=dict)
     """PCI address -> when that count was last seen to have begun anew, Unix seconds."""
@@ -184,7 +184,7 @@ class History:
 
 
 @dataclass(frozen=True)
-class Word:
+class RecoveryWord:
     """What the driver said a GPU needs, and when it said so."""
 
     action: int
@@ -232,12 +232,12 @@ def has_heard(history: History, boot: str, sequence: int) -> bool:
     return history.log_boot == boot and sequence <= history.log_sequence
 
 
-def last_word(history: History, pci: str, boot: str) -> Word | None:
+def last_word(history: History, pci: str, boot: str) -> RecoveryWord | None:
     """What the driver last said this GPU needs, in this boot; None: it said nothing."""
     return newest_word(history.of(pci), boot)
 
 
-def newest_word(ones: Iterable[Occurrence], boot: str) -> Word | None:
+def newest_word(ones: Iterable[Occurrence], boot: str) -> RecoveryWord | None:
     """What the driver last said in this boot, by what happened to one GPU; None: nothing."""
     told = [one for one in ones if one.recovery_action is not None and one.boot == boot]
     if not told:
@@ -248,7 +248,7 @@ def newest_word(ones: Iterable[Occurrence], boot: str) -> Word | None:
         if NOTHING in (action, one.recovery_action):
             break
         since_s = one.first_s
-    return Word(action, newest.last_s, since_s)
+    return RecoveryWord(action, newest.last_s, since_s)
 
 
 def forget_old(history: History, now_s: float) -> History:

@@ -12,17 +12,17 @@ from holdfast_sidecar.components.xid.catalog import (
     NOTHING,
     NVLINK5,
     RECOVERY_ACTION_CHANGED,
-    Entry,
     FollowUp,
+    XidEntry,
     action_of,
     entry_of,
 )
 from holdfast_sidecar.components.xid.history import (
     SETTLE_S,
+    EnergyMark,
     History,
-    Mark,
     Occurrence,
-    Word,
+    RecoveryWord,
     newest_word,
 )
 from holdfast_sidecar.records.findings import Remedy
@@ -183,7 +183,7 @@ class GpuState:
 
 
 @dataclass(frozen=True)
-class Scene:
+class XidContext:
     """The node at one moment. Times are Unix seconds."""
 
     now_s: float
@@ -207,7 +207,7 @@ def parse_driver_branch(version: str) -> int:
 # What a number asks for on one GPU: by the table, by its own line, by the GPU's flags. Pure.
 
 
-def by_table(one: Occurrence, entry: Entry, gpu: GpuState) -> tuple[Remedy, tuple[str, ...]]:
+def by_table(one: Occurrence, entry: XidEntry, gpu: GpuState) -> tuple[Remedy, tuple[str, ...]]:
     """What the number asks for, on this GPU, by its line and by the GPU's own flags."""
     if one.number in NVLINK5:
         return _by_line(one)
@@ -239,7 +239,7 @@ def is_worn_out(one: Occurrence, gpu: GpuState) -> bool:
 
 
 @dataclass(frozen=True)
-class Case:
+class FaultCase:
     """One GPU's, or one switch's."""
 
     pci: str
@@ -248,7 +248,7 @@ class Case:
     boot: str
     """This boot."""
     newest_episode: int
-    word: Word | None
+    word: RecoveryWord | None
     """What the driver last said the GPU needs, in this boot."""
     cleared_s: float
     """When it last took that back."""
@@ -270,21 +270,21 @@ class Case:
         is_newest = one.boot == self.boot and one.episode == self.newest_episode
         return is_newest and not self.is_cleared(one)
 
-    def word_of_episode(self, one: Occurrence) -> Word | None:
+    def word_of_episode(self, one: Occurrence) -> RecoveryWord | None:
         """What the driver asked for while this lasted; None: nothing."""
         for other in self.ones:
             if other.episode == one.episode and other.recovery_action:
-                return Word(other.recovery_action, other.last_s, other.first_s)
+                return RecoveryWord(other.recovery_action, other.last_s, other.first_s)
         return None
 
 
-def cases_of(history: History, boot: str) -> Iterator[Case]:
+def cases_of(history: History, boot: str) -> Iterator[FaultCase]:
     """One for each address that has trouble, in the order of the addresses."""
     by_pci: dict[str, list[Occurrence]] = defaultdict(list)
     for one in history.occurrences:
         by_pci[one.pci].append(one)
     for pci, ones in sorted(by_pci.items()):
-        yield Case(
+        yield FaultCase(
             pci=pci,
             ones=tuple(sorted(ones, key=lambda one: one.first_s)),
             boot=boot,
@@ -308,7 +308,7 @@ later is not about a program's fault, nor about what happened before these ranks
 
 
 def by_driver(
-    one: Occurrence, asked: Remedy, case: Case, scene: Scene
+    one: Occurrence, asked: Remedy, case: FaultCase, scene: XidContext
 ) -> tuple[Remedy | None, str]:
     """What the driver says instead; None: nothing, or nothing about this."""
     word = driver_word(one, case, scene)
@@ -330,7 +330,7 @@ def by_driver(
     return None, ""
 
 
-def spared_since_s(one: Occurrence, case: Case, scene: Scene) -> float | None:
+def spared_since_s(one: Occurrence, case: FaultCase, scene: XidContext) -> float | None:
     """When the driver, asked after this, said that the GPU needs nothing; None: it did not.
 
     It is asked anew once more is told of the same trouble.
@@ -349,7 +349,7 @@ def _is_after(at_s: float, one: Occurrence) -> bool:
     return at_s >= one.last_s + SETTLE_S
 
 
-def driver_word(one: Occurrence, case: Case, scene: Scene) -> Word | None:
+def driver_word(one: Occurrence, case: FaultCase, scene: XidContext) -> RecoveryWord | None:
     """The newest of what the log told and what was read; of what is over, what was told then."""
     if one.asked is None and not case.is_current(one):
         return case.word_of_episode(one)
@@ -359,16 +359,16 @@ def driver_word(one: Occurrence, case: Case, scene: Scene) -> Word | None:
     if told is not None and gpu.read_s < told.at_s + SETTLE_S:
         return told
     asks_still = told is not None and NOTHING not in (told.action, gpu.action)
-    return Word(gpu.action, gpu.read_s, told.since_s if told and asks_still else gpu.read_s)
+    return RecoveryWord(gpu.action, gpu.read_s, told.since_s if told and asks_still else gpu.read_s)
 
 
-def _is_linked(number: int, scene: Scene) -> bool:
+def _is_linked(number: int, scene: XidContext) -> bool:
     """Whether the driver sets a recovery action for this number at all; one whose branch is not
     known is not relied upon."""
     return 0 < entry_of(number).linked_since <= scene.driver_branch
 
 
-def is_sure(one: Occurrence, case: Case, scene: Scene) -> bool:
+def is_sure(one: Occurrence, case: FaultCase, scene: XidContext) -> bool:
     """Whether the driver has spoken, or would not, or has had its time."""
     gpu = scene.gpus.get(one.pci)
     if gpu is None or gpu.action is None or not _is_linked(one.number, scene):
@@ -398,9 +398,9 @@ def take_energy(history: History, gpus: Mapping[str, GpuState], boot: str) -> Hi
             continue
         mark = marks.get(pci)
         if mark is None or mark.at_s <= newest_s:
-            marks[pci] = Mark(gpu.energy_joules, gpu.read_s)
+            marks[pci] = EnergyMark(gpu.energy_joules, gpu.read_s)
         elif gpu.energy_joules < SHARE * mark.joules:
-            marks[pci], reloaded[pci] = Mark(gpu.energy_joules, gpu.read_s), gpu.read_s
+            marks[pci], reloaded[pci] = EnergyMark(gpu.energy_joules, gpu.read_s), gpu.read_s
     if marks == history.marks:
         return history
     return dataclasses.replace(history, marks=marks, reloaded=reloaded)

@@ -20,8 +20,8 @@ from holdfast_sidecar.components.xid.history import (
     KEPT_S,
     LOOK_BACK_S,
     MOST_KEPT,
+    EnergyMark,
     History,
-    Mark,
     Occurrence,
     is_same,
 )
@@ -42,7 +42,7 @@ class BootNote:
 
     sequence: int = -1
     cleared: Mapping[str, float] = field(default_factory=dict)
-    marks: Mapping[str, Mark] = field(default_factory=dict)
+    marks: Mapping[str, EnergyMark] = field(default_factory=dict)
     reloaded: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -212,7 +212,7 @@ def _note(value: Mapping[str, Any]) -> BootNote:
     return BootNote(
         int(value["sequence"]),
         {str(pci): float(at_s) for pci, at_s in value["cleared"].items()},
-        {str(pci): Mark(float(j), float(at_s)) for pci, (j, at_s) in value["marks"].items()},
+        {str(pci): EnergyMark(float(j), float(at_s)) for pci, (j, at_s) in value["marks"].items()},
         {str(pci): float(at_s) for pci, at_s in value["reloaded"].items()},
     )
 

@@ -18,11 +18,18 @@ from holdfast_sidecar.export.live.panels import (
     nodes_of,
     slow_of,
 )
-from holdfast_sidecar.export.live.scene import LOST, PATIENCE_S, Hearing, Scene, Silence, silences
+from holdfast_sidecar.export.live.scene import (
+    LOST,
+    PATIENCE_S,
+    LiveContext,
+    Reachability,
+    Silence,
+    silences,
+)
 from holdfast_sidecar.export.live.view import GpuView, Heat, LiveView, RankView
-from holdfast_sidecar.export.state import Picture
+from holdfast_sidecar.export.state import TickState
 from holdfast_sidecar.performance.stragglers.groups import find_places, read_roles
-from holdfast_sidecar.performance.stragglers.placement import Place
+from holdfast_sidecar.performance.stragglers.placement import RankPlace
 from holdfast_sidecar.ranks.observation import RankHistory, own_s, step_s
 from holdfast_sidecar.ranks.probe import STEPS_OF_PACE
 from holdfast_sidecar.records.findings import Moment
@@ -32,7 +39,7 @@ from holdfast_sidecar.records.steps import Efficiency, Slowness, SlowStanding
 from holdfast_sidecar.store.protocol import View
 
 
-def ranks_of(scene: Scene) -> list[RankView]:
+def ranks_of(scene: LiveContext) -> list[RankView]:
     """All ranks of the attempt under way that anybody tells of, by number."""
     plan = scene.plan
     members = [] if plan is None else [member.node for member in plan.members]
@@ -48,7 +55,7 @@ def ranks_of(scene: Scene) -> list[RankView]:
     return [_with_slowness(told[rank], slow.get(rank)) for rank in sorted(told)]
 
 
-def own_ranks(picture: Picture) -> list[RankView]:
+def own_ranks(picture: TickState) -> list[RankView]:
     """Those of this node, as its newest look has them, unless a later attempt has followed."""
     plan, ranks = picture.orders.plan, picture.ranks
     if plan is not None and plan.attempt > ranks.attempt:
@@ -59,7 +66,7 @@ def own_ranks(picture: Picture) -> list[RankView]:
     ]
 
 
-def _rank_reported(report: NodeReport, scene: Scene) -> Iterator[RankView]:
+def _rank_reported(report: NodeReport, scene: LiveContext) -> Iterator[RankView]:
     heard_unix_s = scene.heartbeats.get(report.node, scene.now_unix_s)
     silence = scene.silences.get(report.node)
     for rank in report.ranks:
@@ -121,7 +128,7 @@ def _told_gpu(rank: RankReport) -> GpuView | None:
     return GpuView(memory_used_bytes=used, memory_size_bytes=size, power_w=rank.power_w)
 
 
-def _gpus(picture: Picture) -> dict[int, GpuView]:
+def _gpus(picture: TickState) -> dict[int, GpuView]:
     """rank -> its first GPU; none where the driver has stopped answering."""
     reading = picture.machine.gpu
     if reading is None or not reading.is_present or reading.stale_since_s is not None:
@@ -172,7 +179,7 @@ PHASE_NAMES = [*(phase.name.lower() for phase in sorted(Phase)), "gone", "lost"]
 
 
 @dataclass(frozen=True)
-class Told:
+class LiveInput:
     """What there is to feed at this moment."""
 
     ranks: list[RankNow]
@@ -180,7 +187,7 @@ class Told:
     step: int | None
 
 
-def told_now(picture: Picture, patience_s: float = PATIENCE_S) -> Told:
+def told_now(picture: TickState, patience_s: float = PATIENCE_S) -> LiveInput:
     """Of the attempt under way; nothing once the job is over, nor by who is not heard any more."""
     plan, ranks = picture.orders.plan, picture.ranks
     attempt = ranks.attempt if plan is None else max(plan.attempt, ranks.attempt)
@@ -199,10 +206,10 @@ def told_now(picture: Picture, patience_s: float = PATIENCE_S) -> Told:
         # In place of what its report says, which is as old as the store's absence.
         steps |= {rank: history.look.step for rank, history in ranks.local.items()}
     size = plan.world_size if plan is not None and plan.world_size else ranks.world_size
-    return Told(list(told.values()), max(size, len(told)), min(steps.values(), default=None))
+    return LiveInput(list(told.values()), max(size, len(told)), min(steps.values(), default=None))
 
 
-def _heard(picture: Picture) -> Iterable[NodeReport]:
+def _heard(picture: TickState) -> Iterable[NodeReport]:
     """While the store is away, and by those who don't lead, only this node's own: in its last
     report stands what role its ranks have."""
     nodes: Mapping[str, NodeReport] = picture.orders.nodes or {}
@@ -212,10 +219,10 @@ def _heard(picture: Picture) -> Iterable[NodeReport]:
     return [] if own is None else [own]
 
 
-def _hearing(picture: Picture, patience_s: float) -> Hearing:
+def _hearing(picture: TickState, patience_s: float) -> Reachability:
     moment, store_up = picture.moment, picture.orders.store_up
     found = picture.findings
-    return Hearing(
+    return Reachability(
         moment.now_unix_s, moment.node, picture.heartbeats, found, store_up, patience_s=patience_s
     )
 
@@ -224,20 +231,20 @@ def _unfinished(report: NodeReport) -> Iterable[RankReport]:
     return [rank for rank in report.ranks if not rank.has_finished]
 
 
-def _reported(rank: RankReport, places: Mapping[int, Place]) -> RankNow:
+def _reported(rank: RankReport, places: Mapping[int, RankPlace]) -> RankNow:
     is_there = rank.alive and not rank.has_finished
     phase = PHASES.get(rank.phase, -1) if rank.alive or rank.has_finished else GONE
     return RankNow(rank.rank, rank.own_s if is_there else 0.0, phase, _role(rank.rank, places))
 
 
-def _seen(history: RankHistory, places: Mapping[int, Place]) -> RankNow:
+def _seen(history: RankHistory, places: Mapping[int, RankPlace]) -> RankNow:
     look = history.look
     own = 0.0 if look.has_died else own_s(history.whole_steps, STEPS_OF_PACE)
     phase = GONE if look.has_died and not look.has_finished else int(look.phase)
     return RankNow(look.rank, own, phase, _role(look.rank, places))
 
 
-def _role(rank: int, places: Mapping[int, Place]) -> str:
+def _role(rank: int, places: Mapping[int, RankPlace]) -> str:
     place = places.get(rank)
     return "" if place is None else place.role
 
@@ -247,11 +254,11 @@ WARNINGS = 12
 
 
 def scene_of(
-    picture: Picture, run: str, away_since_unix_s: float | None, patience_s: float = PATIENCE_S
-) -> Scene:
+    picture: TickState, run: str, away_since_unix_s: float | None, patience_s: float = PATIENCE_S
+) -> LiveContext:
     """What a sidecar knows at this tick."""
     orders, moment = picture.orders, picture.moment
-    return Scene(
+    return LiveContext(
         run=run,
         now_unix_s=moment.now_unix_s,
         view=orders.view,
@@ -273,10 +280,10 @@ def of_store(
 ) -> LiveView:
     """What the store alone tells of a job; of nodes that nobody watched long enough nobody knows
     whether their heartbeats move."""
-    return gather(Scene(run, now_unix_s, view, heartbeats=heartbeats or {}))
+    return gather(LiveContext(run, now_unix_s, view, heartbeats=heartbeats or {}))
 
 
-def gather(scene: Scene, memory: HeatMemory | None = None) -> LiveView:
+def gather(scene: LiveContext, memory: HeatMemory | None = None) -> LiveView:
     """The view of this scene."""
     plan, ranks = scene.plan, ranks_of(scene)
     incidents = incidents_of(scene.cluster.incidents.values())
@@ -327,7 +334,7 @@ def _in_brief(warnings: list[str]) -> list[str]:
     return [*told, f"and {left_out} more of the kind"] if left_out > 0 else told
 
 
-def _state(scene: Scene) -> str:
+def _state(scene: LiveContext) -> str:
     """As `holdfast status` says it."""
     if scene.plan is None:
         return "" if scene.view is None else "waiting"
@@ -345,7 +352,7 @@ def _middle(values: list[float | None]) -> float | None:
     return statistics.median(known) if known else None
 
 
-def _tokens_per_s(scene: Scene) -> float | None:
+def _tokens_per_s(scene: LiveContext) -> float | None:
     """What all ranks tell together."""
     told = [
         rank.tokens_per_s
@@ -358,7 +365,7 @@ def _tokens_per_s(scene: Scene) -> float | None:
     return sum(told) if told and not scene.is_over else None
 
 
-def _efficiency(scene: Scene) -> Efficiency:
+def _efficiency(scene: LiveContext) -> Efficiency:
     standing = scene.standing
     known = None if standing is None else standing.efficiency
     return Efficiency() if known is None else known

@@ -40,7 +40,7 @@ class RankNow(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Column:
+class HeatColumn:
     """One that is over, or is told as far as it has come. Rows from rank 0 on."""
 
     end_unix_s: float
@@ -92,7 +92,7 @@ class Opened:
         middle = {role: statistics.median(told) for role, told in by_role.items()}
         return {rank: mean / middle[roles[rank]] for rank, mean in means.items()}
 
-    def close(self, rows: int, per_row: int) -> Column:
+    def close(self, rows: int, per_row: int) -> HeatColumn:
         """The column as it stands, the slowest of each row's ranks in it."""
         levels, phases = bytearray(rows), bytearray(rows)
         for rank, phase in self.phases.items():
@@ -102,7 +102,7 @@ class Opened:
             row = rank // per_row
             if 0 <= row < rows and (level := level_of(ratio)) > levels[row]:
                 levels[row], phases[row] = level, self.phases[rank]
-        return Column(self.end_unix_s, self.step, bytes(levels), bytes(phases))
+        return HeatColumn(self.end_unix_s, self.step, bytes(levels), bytes(phases))
 
 
 @dataclass
@@ -110,7 +110,7 @@ class HeatMemory:
     """The columns so far. Not for several threads at once."""
 
     width_s: float = FIRST_S
-    columns: list[Column] = field(default_factory=list)
+    columns: list[HeatColumn] = field(default_factory=list)
     opened: Opened | None = None
     per_row: int = 1
     rows: int = 0
@@ -200,7 +200,7 @@ class HeatMemory:
     def _end_of(self, now_unix_s: float) -> float:
         return (math.floor(now_unix_s / self.width_s) + 1) * self.width_s
 
-    def _keep(self, column: Column) -> None:
+    def _keep(self, column: HeatColumn) -> None:
         self.columns.append(column)
         if len(self.columns) < COLUMNS:
             return
@@ -211,9 +211,9 @@ class HeatMemory:
             del self.columns[0]
 
 
-def _halved(columns: list[Column], width_s: float) -> list[Column]:
+def _halved(columns: list[HeatColumn], width_s: float) -> list[HeatColumn]:
     """Those that fall into the same column of twice the width become one."""
-    kept: list[Column] = []
+    kept: list[HeatColumn] = []
     for column in columns:
         end_unix_s = math.ceil(column.end_unix_s / width_s) * width_s
         if kept and kept[-1].end_unix_s == end_unix_s:
@@ -223,12 +223,12 @@ def _halved(columns: list[Column], width_s: float) -> list[Column]:
     return kept
 
 
-def _merged(end_unix_s: float, one: Column, later: Column) -> Column:
+def _merged(end_unix_s: float, one: HeatColumn, later: HeatColumn) -> HeatColumn:
     """The mean of what was told; the phase and the step of the later, where it told one."""
     rows = len(later.levels)
     levels = zip(one.levels.ljust(rows, _NONE), later.levels, strict=True)
     phases = zip(one.phases.ljust(rows, _NONE), later.phases, strict=True)
-    return Column(
+    return HeatColumn(
         end_unix_s,
         one.step if later.step is None else later.step,
         bytes([(a + b + 1) // 2 if a and b else a or b for a, b in levels]),

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from holdfast_sidecar.config.settings import CheckpointSettings
-from holdfast_sidecar.export.live.scene import SILENT, Scene
+from holdfast_sidecar.export.live.scene import SILENT, LiveContext
 from holdfast_sidecar.export.live.view import (
     INCIDENTS,
     CheckpointView,
@@ -18,7 +18,7 @@ from holdfast_sidecar.export.live.view import (
 )
 from holdfast_sidecar.export.status import ills, is_doubt, is_worth_knowing, newest_checkpoint
 from holdfast_sidecar.incidents.advice import advise
-from holdfast_sidecar.incidents.explain import UNDECIDED, Story, sum_up, tell, whom
+from holdfast_sidecar.incidents.explain import UNDECIDED, IncidentStory, sum_up, tell, whom
 from holdfast_sidecar.performance.goodput.costs import ettr, goodput
 from holdfast_sidecar.policy.checkpoint_schedule import target_s, work_out
 from holdfast_sidecar.policy.quarantine import is_kept_out
@@ -57,7 +57,7 @@ def account_of(account: Account | None) -> AccountView:
 # What the job could go back to, as a live view shows it.
 
 
-def checkpoint_of(scene: Scene) -> CheckpointView:
+def checkpoint_of(scene: LiveContext) -> CheckpointView:
     """The newest state on storage and in memory, and what is on its way."""
     durable = None if scene.view is None else newest_checkpoint(scene.view)
     order = scene.cluster.checkpoint
@@ -72,7 +72,7 @@ def checkpoint_of(scene: Scene) -> CheckpointView:
     )
 
 
-def _snapshot_step(scene: Scene) -> int | None:
+def _snapshot_step(scene: LiveContext) -> int | None:
     """The newest that any node's ranks know to exist on all ranks."""
     plan = scene.plan
     newest = [
@@ -86,21 +86,21 @@ def _snapshot_step(scene: Scene) -> int | None:
     return known if known >= 0 else None
 
 
-def _interval_s(scene: Scene) -> float | None:
+def _interval_s(scene: LiveContext) -> float | None:
     settings = _settings(scene)
     if settings is None or not settings.dir or scene.is_over:
         return None
     return target_s(work_out(scene.cluster, settings, scene.now_unix_s), settings)
 
 
-def _settings(scene: Scene) -> CheckpointSettings | None:
+def _settings(scene: LiveContext) -> CheckpointSettings | None:
     """The leader's, as far as it is heard; the node's own may be others."""
     if scene.leader is not None and scene.leader.checkpoint is not None:
         return scene.leader.checkpoint
     return None if scene.picture is None else scene.picture.checkpoint_settings
 
 
-def _share(scene: Scene, identifier: str) -> float | None:
+def _share(scene: LiveContext, identifier: str) -> float | None:
     """Of all files those that are written, as far as the nodes tell."""
     parts = [report.saved for report in scene.cluster.nodes.values()]
     told = [part for part in parts if part is not None and part.identifier == identifier]
@@ -148,7 +148,7 @@ def incidents_of(incidents: Iterable[Incident]) -> list[IncidentView]:
     return [_incident_view(incident, tell(incident)) for incident in newest[:INCIDENTS]]
 
 
-def _incident_view(incident: Incident, story: Story) -> IncidentView:
+def _incident_view(incident: Incident, story: IncidentStory) -> IncidentView:
     return IncidentView(
         incident.identifier,
         incident.cause,
@@ -166,7 +166,7 @@ def _incident_view(incident: Incident, story: Story) -> IncidentView:
     )
 
 
-def _story_lines(story: Story) -> Iterator[str]:
+def _story_lines(story: IncidentStory) -> Iterator[str]:
     for chapter in story.chapters:
         yield f"+{span(chapter.after_s)}: {chapter.what}"
     reasons = story.reasons or [story.signature]
@@ -187,7 +187,7 @@ GONE = {Kind.NODE_LOST: "lost", Kind.SIDECAR_LOST: "unattended"}
 """What the leader finds of nodes that are not heard any more -> the state of such a node."""
 
 
-def nodes_of(scene: Scene) -> list[NodeView]:
+def nodes_of(scene: LiveContext) -> list[NodeView]:
     """Members first, by their place; then the others by name."""
     cluster, plan = scene.cluster, scene.plan
     places = {} if plan is None else {one.node: one.node_rank for one in plan.members}
@@ -207,13 +207,13 @@ def nodes_of(scene: Scene) -> list[NodeView]:
     ]
 
 
-def _heard_unix_s(scene: Scene, name: str) -> float | None:
+def _heard_unix_s(scene: LiveContext, name: str) -> float | None:
     """Who tells is heard by itself, though its beats come back by way of Redis alone."""
     is_own = name == scene.node and not scene.store_up
     return scene.now_unix_s if is_own else scene.heartbeats.get(name)
 
 
-def _state(scene: Scene, name: str) -> str:
+def _state(scene: LiveContext, name: str) -> str:
     plan, agent = scene.plan, scene.cluster.agents.get(name)
     is_member = plan is not None and any(one.node == name for one in plan.members)
     if agent is None:
@@ -228,7 +228,7 @@ def _state(scene: Scene, name: str) -> str:
     return "outside" if is_kept_out(agent, outside) else "spare"
 
 
-def _ranks(scene: Scene, name: str) -> list[int]:
+def _ranks(scene: LiveContext, name: str) -> list[int]:
     """By the plan; of a job that somebody else launched, those that the node tells of."""
     plan, report = scene.plan, scene.cluster.nodes.get(name)
     if scene.cluster.plan is None:
@@ -278,13 +278,13 @@ TOLD_BY_JUDGE = frozenset({Kind.STRAGGLER, Kind.STORE_AWAY, Kind.NODE_LOST})
 """Findings that are told here in words of their own."""
 
 
-def judge(scene: Scene, incidents: list[IncidentView]) -> list[Line]:
+def judge(scene: LiveContext, incidents: list[IncidentView]) -> list[Line]:
     """The worst first; never empty."""
     lines = list(_headlines(scene, incidents))
     return sorted(lines, key=lambda line: WORST_FIRST.index(line[0])) or [_well(scene)]
 
 
-def _headlines(scene: Scene, incidents: list[IncidentView]) -> Iterator[Line]:
+def _headlines(scene: LiveContext, incidents: list[IncidentView]) -> Iterator[Line]:
     if not scene.store_up:
         yield YELLOW, _away(scene)
     plan = scene.plan
@@ -314,7 +314,7 @@ def _without_outlook(incident: IncidentView) -> str:
     return incident.title.removesuffix(f"; {UNDECIDED}.")
 
 
-def _away(scene: Scene) -> str:
+def _away(scene: LiveContext) -> str:
     since = scene.store_away_since_unix_s
     how_long = "" if since is None else f" for {span(max(0.0, scene.now_unix_s - since))}"
     return (
@@ -349,7 +349,7 @@ def _found(findings: list[Finding]) -> Iterator[Line]:
         yield YELLOW, line
 
 
-def _slow(scene: Scene) -> Iterator[Line]:
+def _slow(scene: LiveContext) -> Iterator[Line]:
     """Who may be quick again in a moment is in the table, and no trouble."""
     standing = scene.standing
     lasting = [] if standing is None else [one for one in standing.slow if one.is_persistent]
@@ -357,7 +357,7 @@ def _slow(scene: Scene) -> Iterator[Line]:
         yield YELLOW, formatting.brief(one)
 
 
-def _well(scene: Scene) -> Line:
+def _well(scene: LiveContext) -> Line:
     if scene.plan is None:
         return GREY, "no attempt has been formed yet"
     return GREEN, "running, and nothing is wrong"

@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
-from holdfast_sidecar.export.http_server import JSON, Answer, Request
+from holdfast_sidecar.export.http_server import JSON, HttpRequest, Response
 from holdfast_sidecar.export.live.build import gather, scene_of, told_now
 from holdfast_sidecar.export.live.heatmap import HeatMemory
 from holdfast_sidecar.export.live.packing import pack
 from holdfast_sidecar.export.live.scene import PATIENCE_S
 from holdfast_sidecar.export.live.view import LiveView
-from holdfast_sidecar.export.state import Picture
+from holdfast_sidecar.export.state import TickState
 from holdfast_sidecar.performance.goodput.summary import IN_VIEWS
 
 HTML = "text/html; charset=utf-8"
@@ -51,9 +51,9 @@ class LivePage:
     path: str = "/"
     is_open: bool = True
 
-    def answer(self, request: Request, picture: Picture | None) -> Answer:
+    def answer(self, request: HttpRequest, picture: TickState | None) -> Response:
         """The same for everybody."""
-        return Answer(document(), HTML, headers=security())
+        return Response(document(), HTML, headers=security())
 
 
 @cache
@@ -128,7 +128,7 @@ class LiveTelling:
     _drawn_at_s: float = -1.0
     _drawn: bytes = b""
 
-    def hear(self, picture: Picture) -> None:
+    def hear(self, picture: TickState) -> None:
         """Remember who was how slow; see heat.py for what that takes."""
         orders, now_unix_s = picture.orders, picture.moment.now_unix_s
         if orders.store_up:
@@ -143,11 +143,11 @@ class LiveTelling:
         with self._remembering:
             self._memory.follow(now_unix_s, told.ranks, told.world_size, told.step)
 
-    def answer(self, request: Request, picture: Picture | None) -> Answer:
+    def answer(self, request: HttpRequest, picture: TickState | None) -> Response:
         """The view of the newest tick."""
-        return Answer(self._json(picture), JSON, headers=HEADERS)
+        return Response(self._json(picture), JSON, headers=HEADERS)
 
-    def _json(self, picture: Picture | None) -> bytes:
+    def _json(self, picture: TickState | None) -> bytes:
         if picture is None:
             return pack(LiveView(run=self.run, light="grey", headline="no tick yet"))
         with self._drawing:
@@ -156,7 +156,7 @@ class LiveTelling:
                 self._drawn_at_s = picture.moment.now_s
             return self._drawn
 
-    def _draw(self, picture: Picture) -> bytes:
+    def _draw(self, picture: TickState) -> bytes:
         with self._remembering:
             memory = self._memory.copied()
         scene = scene_of(picture, self.run, self._away_since_unix_s, self.patience_s)

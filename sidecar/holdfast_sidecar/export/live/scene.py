@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from holdfast_sidecar.export.live.view import RankView
-from holdfast_sidecar.export.state import Picture
+from holdfast_sidecar.export.state import TickState
 from holdfast_sidecar.export.status import attached_plan
 from holdfast_sidecar.performance.summary import heard
 from holdfast_sidecar.policy.cluster import Cluster, parse_cluster
@@ -40,7 +40,7 @@ class Silence:
 
 
 @dataclass(frozen=True)
-class Hearing:
+class Reachability:
     """What there is to judge by who is heard."""
 
     now_unix_s: float
@@ -53,14 +53,14 @@ class Hearing:
     patience_s: float = PATIENCE_S
 
 
-def silences(nodes: Iterable[str], heard: Hearing) -> dict[str, Silence]:
+def silences(nodes: Iterable[str], heard: Reachability) -> dict[str, Silence]:
     """Those of these nodes that are not heard."""
     gone = {one.node: one for one in heard.findings if one.kind in GONE}
     told = {node: _silence(node, heard, gone.get(node)) for node in nodes if node != heard.own}
     return {node: one for node, one in told.items() if one is not None}
 
 
-def _silence(node: str, heard: Hearing, gone: Finding | None) -> Silence | None:
+def _silence(node: str, heard: Reachability, gone: Finding | None) -> Silence | None:
     at_unix_s = heard.heartbeats.get(node)
     if at_unix_s is not None and heard.now_unix_s - at_unix_s < heard.patience_s:
         return None if heard.store_up else Silence(OLD, at_unix_s)
@@ -75,7 +75,7 @@ def _silence(node: str, heard: Hearing, gone: Finding | None) -> Silence | None:
 
 
 @dataclass(frozen=True)
-class Scene:
+class LiveContext:
     """One job at one moment."""
 
     run: str
@@ -94,7 +94,7 @@ class Scene:
     own_findings: Sequence[Finding] = ()
     reports: Mapping[str, NodeReport] | None = None
     """Those in `view` where they are parsed already."""
-    picture: Picture | None = None
+    picture: TickState | None = None
     """All else that this node knows."""
     patience_s: float = PATIENCE_S
     """After so long without a word a node is silent."""
@@ -121,7 +121,7 @@ class Scene:
         """The nodes that are not heard; of a job that is over nobody is waited for."""
         if self.is_over:
             return {}
-        heard = Hearing(
+        heard = Reachability(
             self.now_unix_s,
             self.node,
             self.heartbeats,

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from holdfast_sidecar.performance.goodput import costs, splitting
-from holdfast_sidecar.performance.goodput.splitting import Split, StepTimes
+from holdfast_sidecar.performance.goodput.splitting import Split, StepShares
 from holdfast_sidecar.policy import requeue
 from holdfast_sidecar.policy.attached import END, LEAVE, attached_run, is_attached
 from holdfast_sidecar.policy.budget import HANGS
@@ -17,14 +17,14 @@ from holdfast_sidecar.records.account import (
     PENDING,
     Account,
     Category,
-    Mark,
     Phase,
+    ProgressMark,
     spell_cost,
     spell_marks,
 )
 from holdfast_sidecar.records.plan import TERMINAL, WITHHELD, Incident, Plan
 from holdfast_sidecar.records.reports import RankReport
-from holdfast_sidecar.store.account import Fold, Turn
+from holdfast_sidecar.store.account import PhaseFold, Turn
 
 ATTACHED = "attached"
 """The run of a job that somebody else launched: nobody says when another one of it begins."""
@@ -44,7 +44,7 @@ third of it, as a stall."""
 
 
 @dataclass(frozen=True)
-class Standing:
+class AccountState:
     """What is open from now on, and what it is weighted by; see `records.account.Account`."""
 
     open: str
@@ -57,7 +57,7 @@ class Standing:
     """Another run than the account's has begun."""
 
 
-def stand(cluster: Cluster, account: Account | None) -> Standing:
+def stand(cluster: Cluster, account: Account | None) -> AccountState:
     """How the run stands; `account` is as far as it is written."""
     plan = cluster.plan or attached_run(cluster)
     if plan is None:
@@ -65,13 +65,13 @@ def stand(cluster: Cluster, account: Account | None) -> Standing:
     run = run_of(cluster, plan)
     if plan.state in TERMINAL and (waiting := _of_another_run(cluster, plan)):
         is_anew = account is not None and account.run != ""
-        return Standing(Category.QUEUED.value, gpus=waiting, is_anew=is_anew)
+        return AccountState(Category.QUEUED.value, gpus=waiting, is_anew=is_anew)
     is_other = account is not None and account.run not in ("", run)
     known = None if is_other else account
     opened, phase = _open(cluster, plan, known)
     incident = _dealt_with(cluster, plan)
     before = 0 if known is None else known.nodes
-    return Standing(
+    return AccountState(
         opened,
         f"{incident}:{phase.value}" if incident and phase is not None else "",
         plan.world_size,
@@ -89,12 +89,12 @@ def run_of(cluster: Cluster, plan: Plan) -> str:
     return f"{plan.began_unix_s:.6f}" if plan.began_unix_s else str(plan.attempt)
 
 
-def _without_plan(cluster: Cluster, account: Account | None) -> Standing:
+def _without_plan(cluster: Cluster, account: Account | None) -> AccountState:
     """Before the first attempt; or the store was emptied, and it goes on as it was."""
     if account is not None and account.run == ATTACHED and is_attached(cluster):
-        return Standing(CLOSED, run=ATTACHED, attempt=account.attempt, nodes=account.nodes)
+        return AccountState(CLOSED, run=ATTACHED, attempt=account.attempt, nodes=account.nodes)
     if account is not None and account.run:
-        return Standing(
+        return AccountState(
             account.open,
             account.stage,
             account.gpus,
@@ -103,7 +103,7 @@ def _without_plan(cluster: Cluster, account: Account | None) -> Standing:
             account.nodes,
         )
     waiting = sum(agent.slots for agent in cluster.waiting())
-    return Standing(Category.QUEUED.value, gpus=waiting)
+    return AccountState(Category.QUEUED.value, gpus=waiting)
 
 
 def _of_another_run(cluster: Cluster, plan: Plan) -> int:
@@ -243,7 +243,7 @@ for the newest steps, to which snapshots go back, and ever wider ones before."""
 NEWEST_KEPT = 8
 
 
-def with_mark(marks: Sequence[Mark], mark: Mark) -> tuple[Mark, ...]:
+def with_mark(marks: Sequence[ProgressMark], mark: ProgressMark) -> tuple[ProgressMark, ...]:
     """With one more, at its end; of the older ones every second is dropped when there are many."""
     if marks and mark.step <= marks[-1].step:
         return tuple(marks)
@@ -254,7 +254,7 @@ def with_mark(marks: Sequence[Mark], mark: Mark) -> tuple[Mark, ...]:
     return tuple(grown)
 
 
-def net_at(marks: Sequence[Mark], step: int, reached: Mark) -> int:
+def net_at(marks: Sequence[ProgressMark], step: int, reached: ProgressMark) -> int:
     """What stood when this step was completed. reached: how far it came, and what stood then."""
     earlier = [mark for mark in marks if mark.step < reached.step]
     path = [*earlier, reached]
@@ -268,24 +268,24 @@ def net_at(marks: Sequence[Mark], step: int, reached: Mark) -> int:
     return min(round(before.net_us + part * (after.net_us - before.net_us)), reached.net_us)
 
 
-def gone_back(marks: Sequence[Mark], step: int, net_us: int) -> tuple[Mark, ...]:
+def gone_back(marks: Sequence[ProgressMark], step: int, net_us: int) -> tuple[ProgressMark, ...]:
     """The marks of a run that goes on from this step, where so much stood."""
-    return (*(mark for mark in marks if mark.step < step), Mark(step, net_us))
+    return (*(mark for mark in marks if mark.step < step), ProgressMark(step, net_us))
 
 
 # The next turn of a run's account, by how the job stands and what its ranks told. Pure.
 
 
 @dataclass(frozen=True)
-class Heard:
+class AccountInput:
     """What the leader knows beside the cluster."""
 
     now_unix_s: float
     since_s: float = 0.0
     """Since the account was turned last."""
-    times: StepTimes | None = None
+    times: StepShares | None = None
     """Steps that were told of since then."""
-    newest: StepTimes | None = None
+    newest: StepShares | None = None
     """The newest that were told of in this attempt; None: none, or not to this leader."""
     toll_s: float | None = None
     """See splitting.toll_of."""
@@ -293,7 +293,9 @@ class Heard:
     """Step that ranks had completed when time was split in the last turn; -1: it was not."""
 
 
-def next_turn(account: Account | None, standing: Standing, cluster: Cluster, heard: Heard) -> Turn:
+def next_turn(
+    account: Account | None, standing: AccountState, cluster: Cluster, heard: AccountInput
+) -> Turn:
     """What is to be done now. `account` is None for a run that has none yet."""
     fields = {
         "run": standing.run,
@@ -308,7 +310,7 @@ def next_turn(account: Account | None, standing: Standing, cluster: Cluster, hea
     marks = _marked(account, heard.step_split)
     folds, marks = _folded(account, marks, cluster)
     if standing.open == PENDING and not marks:
-        marks = (Mark(_resumed(_ranks(cluster)), account.net_us),)
+        marks = (ProgressMark(_resumed(_ranks(cluster)), account.net_us),)
     if marks != account.marks:
         fields["marks"] = spell_marks(marks)
     return Turn(
@@ -332,7 +334,9 @@ def completed(cluster: Cluster) -> int:
     return min((rank.step for rank in _ranks(cluster)), default=0)
 
 
-def _split(account: Account, standing: Standing, cluster: Cluster, heard: Heard) -> Split:
+def _split(
+    account: Account, standing: AccountState, cluster: Cluster, heard: AccountInput
+) -> Split:
     if not account.is_training:
         return Split()
     is_same = (account.attempt, account.run) == (standing.attempt, standing.run)
@@ -353,16 +357,16 @@ def _noted(split: Split, account: Account) -> Mapping[str, str]:
     return noted if split.toll_us is None else {**noted, "toll": str(split.toll_us)}
 
 
-def _marked(account: Account, step: int) -> tuple[Mark, ...]:
+def _marked(account: Account, step: int) -> tuple[ProgressMark, ...]:
     """The account's marks, with what stands at the step up to which time was split last."""
     if step < 0 or not account.is_training:
         return account.marks
-    return with_mark(account.marks, Mark(step, account.net_us))
+    return with_mark(account.marks, ProgressMark(step, account.net_us))
 
 
 def _folded(
-    account: Account, marks: tuple[Mark, ...], cluster: Cluster
-) -> tuple[tuple[Fold, ...], tuple[Mark, ...]]:
+    account: Account, marks: tuple[ProgressMark, ...], cluster: Cluster
+) -> tuple[tuple[PhaseFold, ...], tuple[ProgressMark, ...]]:
     """Incidents that are over since, and the marks after them. Of several that one restart ended
     the first has lost the work: nothing was done between them."""
     over = [
@@ -374,7 +378,7 @@ def _folded(
     first = next((one for one in over if one.recovered_unix_s), None)
     folds, lost_us, lost_steps = [], 0, 0
     if first is not None:
-        reached = Mark(first.step_reached, account.net_us)
+        reached = ProgressMark(first.step_reached, account.net_us)
         stands = net_at(marks, first.step_resumed, reached)
         lost_us = account.net_us - stands
         lost_steps = max(0, first.step_reached - first.step_resumed)
@@ -383,7 +387,7 @@ def _folded(
     for incident in over:
         lost = (lost_us, lost_steps) if incident is first else (0, 0)
         cost = costs.cost_of(incident, lost[0], account.weight, lost[1])
-        folds.append(Fold(incident.identifier, *spell_cost(cost)))
+        folds.append(PhaseFold(incident.identifier, *spell_cost(cost)))
     return tuple(folds), marks
 
 

@@ -13,7 +13,7 @@ from holdfast_sidecar.policy.hardware import OF_HARDWARE, STILL_RAN
 from holdfast_sidecar.records.account import MICRO, Account, Category
 from holdfast_sidecar.records.plan import Incident
 from holdfast_sidecar.records.reports import NodeReport
-from holdfast_sidecar.records.steps import Cause, SlowStanding, StepLine, parse
+from holdfast_sidecar.records.steps import SlowCause, SlowStanding, StepLine, parse
 
 # What the newest steps' time was spent on, out of what ranks tell of them. Pure; it remembers up
 # to which step was asked.
@@ -30,7 +30,7 @@ percent of a core."""
 
 
 @dataclass(frozen=True)
-class StepTimes:
+class StepShares:
     """How the time of steps up to `step` divides: shares of it, what is left is productive."""
 
     step: int
@@ -40,17 +40,17 @@ class StepTimes:
 
 
 @dataclass
-class Listening:
+class StepListener:
     """To one attempt's lines."""
 
     attempt: int = -1
     up_to: int = -1
     """The step that was asked for last."""
-    newest: StepTimes | None = None
+    newest: StepShares | None = None
     _usual_us: dict[int, float] = field(default_factory=dict)
     """rank -> what an ordinary step of it took last."""
 
-    def follow(self, attempt: int, nodes: Collection[NodeReport]) -> StepTimes | None:
+    def follow(self, attempt: int, nodes: Collection[NodeReport]) -> StepShares | None:
         """Of the steps that were told of since the last time; None: of none."""
         if attempt != self.attempt:
             self.attempt, self.up_to, self.newest, self._usual_us = attempt, -1, None, {}
@@ -136,7 +136,7 @@ def _told_by_most(lines: Mapping[int, list[StepLine]]) -> int:
     return newest[(len(newest) - 1) // 2] if newest else -1
 
 
-def _together(step: int, ranks: Collection[_RankTimes]) -> StepTimes:
+def _together(step: int, ranks: Collection[_RankTimes]) -> StepShares:
     total_us = statistics.median(rank.total_us for rank in ranks)
     steps = statistics.median(rank.steps for rank in ranks)
     parts = {
@@ -145,7 +145,7 @@ def _together(step: int, ranks: Collection[_RankTimes]) -> StepTimes:
         Category.SAVING: max(rank.saving_us for rank in ranks),
         Category.DATA_WAIT: statistics.median(rank.data_us for rank in ranks),
     }
-    return StepTimes(step, total_us / max(steps, 1), dict(_within(parts, total_us)))
+    return StepShares(step, total_us / max(steps, 1), dict(_within(parts, total_us)))
 
 
 def _within(parts: Mapping[Category, float], total_us: float) -> Iterator[tuple[Category, float]]:
@@ -160,7 +160,9 @@ def _within(parts: Mapping[Category, float], total_us: float) -> Iterator[tuple[
 STOOD = HANGS | OF_HARDWARE | {"crash", "node_lost", "node_left", "unreachable", "agent_restarted"}
 """Causes after whose onset no step is made any more."""
 
-TOLD_APART = frozenset({Cause.EVALUATION.value, Cause.SAVING.value, Cause.RECOMPILATION.value})
+TOLD_APART = frozenset(
+    {SlowCause.EVALUATION.value, SlowCause.SAVING.value, SlowCause.RECOMPILATION.value}
+)
 """What others wait for while one does it counts as that, not as a straggler."""
 
 WEIGHT = 1_000_000
@@ -186,7 +188,7 @@ class Split:
 
 
 def at_steps_end(
-    account: Account, times: StepTimes, steps_made: int, since_s: float, toll_s: float | None
+    account: Account, times: StepShares, steps_made: int, since_s: float, toll_s: float | None
 ) -> Split:
     """The newest steps are known. steps_made: by every rank in this attempt; since_s: since the
     account was turned; toll_s: what slowness cost the run so far, None if nobody judges that."""
@@ -204,7 +206,7 @@ def at_steps_end(
 
 
 def _slowed(
-    account: Account, times: StepTimes, pending_us: int, toll_s: float | None
+    account: Account, times: StepShares, pending_us: int, toll_s: float | None
 ) -> tuple[int, int | None]:
     """What of this time slowness cost, and up to which it is accounted for then: who is slow is
     known some steps later, and what was told as productive can't be taken back."""
@@ -236,7 +238,7 @@ def all_productive() -> Split:
 
 
 def at_attempts_end(
-    account: Account, times: StepTimes | None, incident: Incident | None, now_unix_s: float
+    account: Account, times: StepShares | None, incident: Incident | None, now_unix_s: float
 ) -> Split:
     """Steps are made no longer. From its end backwards: since it was declared the attempt is being
     drained, since its onset nothing moved, before that was training as it had been told last."""

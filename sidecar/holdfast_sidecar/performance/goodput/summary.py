@@ -135,7 +135,7 @@ def name_gain(what: str) -> str:
 
 
 @dataclass(frozen=True)
-class Spent:
+class CategoryTime:
     """What a run spent on one category."""
 
     category: str
@@ -181,7 +181,7 @@ class Summary:
     gpus: int
     goodput: float | None
     ettr: float | None
-    spent: list[Spent]
+    spent: list[CategoryTime]
     """Of every category that has any time, as people read them."""
     lost_s: float
     lost_gpu_hours: float
@@ -252,7 +252,7 @@ def plain(summary: Summary) -> dict[str, Any]:
     }
 
 
-def _spent(account: Account, price: CostSettings) -> list[Spent]:
+def _spent(account: Account, price: CostSettings) -> list[CategoryTime]:
     life_us = account.total_us
     found = []
     for name in CATEGORIES:
@@ -261,7 +261,7 @@ def _spent(account: Account, price: CostSettings) -> list[Spent]:
             continue
         gpu_s = account.gpu_seconds(category)
         found.append(
-            Spent(
+            CategoryTime(
                 name,
                 account.seconds(category),
                 account.micros[name] / life_us if life_us else 0.0,

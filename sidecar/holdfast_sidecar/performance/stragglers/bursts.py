@@ -9,20 +9,20 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from holdfast_sidecar.performance.stragglers.frame import Census, Frame
+from holdfast_sidecar.performance.stragglers.frame import Census, StepFrame
 from holdfast_sidecar.performance.stragglers.peers import RolePace
-from holdfast_sidecar.performance.stragglers.placement import Place
+from holdfast_sidecar.performance.stragglers.placement import RankPlace
 from holdfast_sidecar.performance.stragglers.recurring import (
     COSTS,
     TIMES,
+    JobWaiting,
     Recurring,
-    Waiting,
     costs_enough,
     pauses,
     weigh,
 )
 from holdfast_sidecar.performance.stragglers.signals import SAMPLE, Signals, middle, read
-from holdfast_sidecar.performance.stragglers.spells import Chance, Kind, Spell, Spells
+from holdfast_sidecar.performance.stragglers.spells import Chance, SlowSpell, SpellKind, Spells
 from holdfast_sidecar.performance.stragglers.step_model import StepModel
 from holdfast_sidecar.performance.stragglers.workload import EvenWork, Yardstick
 from holdfast_sidecar.records.steps import StepLine
@@ -99,7 +99,7 @@ MOST_LATE = 4
 """Where more than one rank of so many is late at once, it is nobody's burst; one always may be."""
 
 
-class Part(NamedTuple):
+class RolePart(NamedTuple):
     """Of a frame, what is one role's."""
 
     role: str
@@ -107,7 +107,7 @@ class Part(NamedTuple):
     """All of the role."""
     there: Sequence[int]
     """Those of them that told of it."""
-    frame: Frame
+    frame: StepFrame
     model: StepModel
 
     @property
@@ -126,7 +126,7 @@ class Burst(NamedTuple):
     """What the job would have been quicker without."""
 
 
-class Late(NamedTuple):
+class LateRank(NamedTuple):
     """Who is late in a frame."""
 
     bursts: Sequence[Burst] = ()
@@ -143,25 +143,25 @@ class RoleBursts:
     """Own time of its usual step; 0: not known yet."""
     _pace: RolePace = field(default_factory=RolePace)
 
-    def follow(self, part: Part, work: EvenWork, between: BetweenBursts) -> Late:
+    def follow(self, part: RolePart, work: EvenWork, between: BetweenBursts) -> LateRank:
         """One more frame."""
         lines, ranks = part.frame.lines, part.there
         if len(ranks) < 2:
-            return Late()
+            return LateRank()
         some = [lines[rank] for rank in ranks[:: max(1, len(ranks) // SAMPLE)]]
         yardstick = work.yardstick(part.role, some)
         found = self._pace.follow(map(yardstick, some)) if yardstick else None
         if yardstick is None or found is None:
-            return Late()
+            return LateRank()
         self.usual_us, limit_us = found
         late = between.follow(part.role, lines, yardstick, self.usual_us, limit_us)
         late |= _beyond(part, yardstick, limit_us)
         if not late or len(late) > max(1, len(ranks) // MOST_LATE):
-            return Late()
+            return LateRank()
         peers = middle([line for line in some if line.rank not in late])
-        return Late(self._bursts(part, late), peers)
+        return LateRank(self._bursts(part, late), peers)
 
-    def _bursts(self, part: Part, late: Mapping[int, float]) -> list[Burst]:
+    def _bursts(self, part: RolePart, late: Mapping[int, float]) -> list[Burst]:
         own, model = part.model.own, part.model
         quick = {rank: own[rank] - us + self.usual_us for rank, us in late.items()}
         saved_us = max(0.0, model.total_us - model.without(quick))
@@ -171,7 +171,7 @@ class RoleBursts:
         return [Burst(rank, us, saved_us * us) for rank, us in beyond]
 
 
-def _beyond(part: Part, yardstick: Yardstick, limit_us: float) -> dict[int, float]:
+def _beyond(part: RolePart, yardstick: Yardstick, limit_us: float) -> dict[int, float]:
     """Rank -> what it took, of those that took longer than that also had work been even."""
     own, lines = part.model.own, part.frame.lines
     if max(map(own.__getitem__, part.there)) <= limit_us:
@@ -187,7 +187,7 @@ of their hiccups so near to each other."""
 QUIET_STEPS = 256
 """Without a burst: it is asked no more how it fares between them."""
 
-Key = tuple[int, Kind]
+Key = tuple[int, SpellKind]
 
 
 @dataclass
@@ -200,7 +200,7 @@ class Bursts:
     _told: dict[Key, Recurring] = field(default_factory=dict)
     _roles: dict[str, RoleBursts] = field(default_factory=dict)
     _census: Census = field(default_factory=Census)
-    _waiting: Waiting = field(default_factory=Waiting)
+    _waiting: JobWaiting = field(default_factory=JobWaiting)
     _lasted_us: float = 0.0
     """What all steps so far took."""
     _judged: int = 1
@@ -208,8 +208,8 @@ class Bursts:
 
     def follow(
         self,
-        frame: Frame,
-        places: Mapping[int, Place],
+        frame: StepFrame,
+        places: Mapping[int, RankPlace],
         model: StepModel,
         work: EvenWork,
         told: Collection[int] = (),
@@ -223,7 +223,7 @@ class Bursts:
         for name, ranks in self._census.by_role.items():
             if len(ranks) > 1:
                 there = ranks if is_complete else [rank for rank in ranks if rank in model.own]
-                part = Part(name, ranks, there, frame, model)
+                part = RolePart(name, ranks, there, frame, model)
                 grown += self._look(part, work, told)
                 grown += self._look_at_pauses(part)
         self._lasted_us += model.total_us * (frame.step - frame.after_step)
@@ -232,21 +232,21 @@ class Bursts:
         self._forget(frame, places)
         return self._tell()
 
-    def _look(self, part: Part, work: EvenWork, told: Collection[int]) -> list[Key]:
+    def _look(self, part: RolePart, work: EvenWork, told: Collection[int]) -> list[Key]:
         role = self._roles.get(part.role)
         if role is None:
             role = self._roles[part.role] = RoleBursts(Chance(part.frame.after_step))
         found = role.follow(part, work, self._between)
         grown = []
         for burst in found.bursts:
-            key = (burst.rank, Kind.WORK)
+            key = (burst.rank, SpellKind.WORK)
             is_told = burst.rank in told or key in self._told
             own = read(part.frame.lines[burst.rank])
             self._grow(key, part.role, self._spell(part, burst, is_told), own, found.peers)
             grown.append(key)
         return grown
 
-    def _look_at_pauses(self, part: Part) -> list[Key]:
+    def _look_at_pauses(self, part: RolePart) -> list[Key]:
         usual_us = self._roles[part.role].usual_us
         if not part.frame.rare or not usual_us:
             return []
@@ -259,10 +259,10 @@ class Bursts:
             grown.append(key)
         return grown
 
-    def _spell(self, part: Part, burst: Burst, is_told: bool) -> Spell:
+    def _spell(self, part: RolePart, burst: Burst, is_told: bool) -> SlowSpell:
         """Of one frame."""
         saved_us = burst.saved_us * part.steps
-        return Spell(
+        return SlowSpell(
             burst.rank,
             part.frame.after_step,
             part.frame.step,
@@ -274,21 +274,21 @@ class Bursts:
         )
 
     def _grow(
-        self, key: Key, role: str, spell: Spell, own: Signals | None, peers: Signals | None
-    ) -> Spell:
+        self, key: Key, role: str, spell: SlowSpell, own: Signals | None, peers: Signals | None
+    ) -> SlowSpell:
         spells = self._spells.get(key)
         if spells is None or spells.role != role:
             spells = self._spells[key] = Spells(key[1], role)
         spells.forget(spell.step)
         newest = spells.grow(spell, own, peers)
-        if newest is spell and key[1] is Kind.WORK:
+        if newest is spell and key[1] is SpellKind.WORK:
             self._roles[role].chance.note(spell)
         return newest
 
     def _weigh(self, key: Key) -> None:
         rank, kind = key
         spells, before = self._spells[key], self._told.get(key)
-        if kind is Kind.WORK and (self._between.watches(rank) or _may_be_told(spells)):
+        if kind is SpellKind.WORK and (self._between.watches(rank) or _may_be_told(spells)):
             self._between.watch(rank, spells.role)
         ranks = len(self._census.by_role[spells.role])
         chance = self._roles[spells.role].chance
@@ -310,13 +310,13 @@ class Bursts:
             self._told[key] = replace(self._told[key], owed_us=0.0)
         return tuple(dearest.values())
 
-    def _forget(self, frame: Frame, places: Mapping[int, Place]) -> None:
+    def _forget(self, frame: StepFrame, places: Mapping[int, RankPlace]) -> None:
         for key, one in list(self._told.items()):
             if key[0] not in places or one.is_over(frame.step, self._spells[key].seen[-1]):
                 del self._told[key]
 
         def is_over(rank: int) -> bool:
-            key = (rank, Kind.WORK)
+            key = (rank, SpellKind.WORK)
             last = self._spells[key].seen[-1].step
             return key not in self._told and last < frame.step - QUIET_STEPS
 

@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 
 from holdfast_sidecar.performance.stragglers import signals
 from holdfast_sidecar.performance.stragglers.explanations import COMPUTING, Explanation, explain
-from holdfast_sidecar.performance.stragglers.frame import Census, Excess, Frame
-from holdfast_sidecar.performance.stragglers.placement import Place
+from holdfast_sidecar.performance.stragglers.frame import Census, Excess, StepFrame
+from holdfast_sidecar.performance.stragglers.placement import RankPlace
 from holdfast_sidecar.performance.stragglers.signals import (
     SAMPLE,
-    Case,
     Signals,
+    SlowCase,
     blend,
     hear,
     middle,
@@ -24,80 +24,80 @@ from holdfast_sidecar.performance.stragglers.signals import (
     strongest,
 )
 from holdfast_sidecar.records.findings import Finding
-from holdfast_sidecar.records.steps import Cause, StepLine
+from holdfast_sidecar.records.steps import SlowCause, StepLine
 
 # What a person does next about one who is slow, by the cause.
 
 _ADVICE = {
-    Cause.GPU_CLOCK: (
+    SlowCause.GPU_CLOCK: (
         "look at its cooling and its power supply (`nvidia-smi -q -d PERFORMANCE,TEMPERATURE`): "
         "airflow, dust, a fan, a brake that the supply asks for; until then take another node"
     ),
-    Cause.GPU_POWER: (
+    SlowCause.GPU_POWER: (
         "compare its power limit with its neighbours' (`nvidia-smi -q -d POWER`) and set it alike "
         "(`nvidia-smi -pl`); a chip that needs more than others at the same clock stays slower"
     ),
-    Cause.GPU_LINK: (
+    SlowCause.GPU_LINK: (
         "look at its PCIe link and NVLinks (`nvidia-smi -q -d PCIE`, `nvidia-smi nvlink -s`, AER "
         "errors in `dmesg`): reseat or reset the card; and at pinned memory and NUMA placement"
     ),
-    Cause.GPU_SHARED: (
+    SlowCause.GPU_SHARED: (
         "end the other process on its GPU, or keep it for the job alone (exclusive compute mode, "
         "the scheduler's own partition)"
     ),
-    Cause.COMPUTE: (
+    SlowCause.COMPUTE: (
         "compare it with a peer (`holdfast trace`): the same operators, slower, are the machine's "
         "doing (its CPU's clock, its memory), other ones the script's (a branch of that rank alone)"
     ),
-    Cause.CPU_QUOTA: (
+    SlowCause.CPU_QUOTA: (
         "raise the CPU limit of its container (cpu.max, resources.limits.cpu), or start fewer "
         "loader workers and threads (OMP_NUM_THREADS) in it"
     ),
-    Cause.CPU_CONTENTION: (
+    SlowCause.CPU_CONTENTION: (
         "see what else runs on its cores (`top`, `holdfast status`): end it, bind ranks to cores "
         "of their own (`taskset`, `numactl`), or start fewer loader workers and threads"
     ),
-    Cause.MEMORY_PRESSURE: (
+    SlowCause.MEMORY_PRESSURE: (
         "give it more host memory, or need less: fewer loader workers, less prefetched, no swap; "
         "see who takes it (memory.stat of its cgroup, `ps --sort=-rss`)"
     ),
-    Cause.COLLECTOR: (
+    SlowCause.COLLECTOR: (
         "keep Python's collector out of the step: `gc.freeze()` after the warm-up, then "
         "`gc.disable()` and `gc.collect()` every few hundred steps, at the same step on all ranks"
     ),
-    Cause.DATA_LOADING: (
+    SlowCause.DATA_LOADING: (
         "its loader is late: more workers or prefetching, less work per sample on the CPU, and see "
         "whether its shard is larger or differently stored than its peers'"
     ),
-    Cause.STORAGE: (
+    SlowCause.STORAGE: (
         "look at what it reads from (`iostat -x`, `nfsiostat`, the mount and its server): move the "
         "data to a local or a quicker volume, or read further ahead"
     ),
-    Cause.LINK: (
+    SlowCause.LINK: (
         "look at the cable, the transceiver, the card and the switch's port (`ethtool -S`, "
         "`rdma statistic`), and at what else uses that way; NCCL_DEBUG=INFO shows the routes taken"
     ),
-    Cause.UNEVEN_WORK: (
+    SlowCause.UNEVEN_WORK: (
         "even out what ranks are given: pack sequences to one length, sort or bucket them, or "
         "share batches out by tokens (squared, where attention dominates) and not by samples"
     ),
-    Cause.PIPELINE: (
+    SlowCause.PIPELINE: (
         "move layers from this stage to the others (embedding and loss count too), or give it more "
         "ranks; more micro-batches make the bubble smaller, not the stage quicker"
     ),
-    Cause.RECOMPILATION: (
+    SlowCause.RECOMPILATION: (
         "see what it compiles again for (TORCH_LOGS=recompiles): mark sizes that change as dynamic "
         "(`torch._dynamo.mark_dynamic`), pad batches to a few sizes, keep Python values constant"
     ),
-    Cause.EVALUATION: (
+    SlowCause.EVALUATION: (
         "share the evaluation out over all ranks, evaluate less often, or in a job of its own from "
         "a checkpoint: the others wait for it in their next collective"
     ),
-    Cause.SAVING: (
+    SlowCause.SAVING: (
         "let all ranks save their own part (torch.distributed.checkpoint), or save in the "
         "background (`job.checkpoint` does): the others wait for it in their next collective"
     ),
-    Cause.UNKNOWN: (
+    SlowCause.UNKNOWN: (
         "`holdfast trace` takes a profile of it beside one of a healthy peer: what differs is the "
         "reason"
     ),
@@ -121,11 +121,11 @@ ASLEEP = (
 )
 
 
-def advise(cause: Cause, has_device: bool = False, is_asleep: bool = False) -> str:
+def advise(cause: SlowCause, has_device: bool = False, is_asleep: bool = False) -> str:
     """What to do about it, on a GPU or not, where the rank computes or where it waits."""
     if is_asleep:
         return ASLEEP
-    if cause is Cause.COMPUTE and has_device:
+    if cause is SlowCause.COMPUTE and has_device:
         return COMPUTE_ON_DEVICE
     return _ADVICE[cause]
 
@@ -143,16 +143,16 @@ GUESSED = 0.6
 
 MOST = 0.95
 
-UNEXPLAINED = (Cause.COMPUTE, Cause.UNKNOWN)
+UNEXPLAINED = (SlowCause.COMPUTE, SlowCause.UNKNOWN)
 
-NOTHING = Explanation(Cause.UNKNOWN, 0.0, "no signal explains it", is_measured=False)
+NOTHING = Explanation(SlowCause.UNKNOWN, 0.0, "no signal explains it", is_measured=False)
 
 
 @dataclass(frozen=True)
 class Named:
     """A cause and what speaks for it."""
 
-    cause: Cause
+    cause: SlowCause
     confidence: float
     evidence: tuple[str, ...]
     advice: str
@@ -165,7 +165,7 @@ class Named:
     """It computes on no GPU or the like, which could be slow without a sign."""
 
 
-def name_cause(case: Case) -> Named:
+def name_cause(case: SlowCase) -> Named:
     """The cause of one slow rank."""
     found = list(explain(case))
     best = _choose(found, case)
@@ -182,10 +182,10 @@ def name_cause(case: Case) -> Named:
     )
 
 
-def _choose(found: Sequence[Explanation], case: Case) -> Explanation:
+def _choose(found: Sequence[Explanation], case: SlowCase) -> Explanation:
     if case.excess.is_by_work_alone:
         # A long step among the newest may have made more of it than work explains.
-        by_work = (one for one in found if one.cause is Cause.UNEVEN_WORK)
+        by_work = (one for one in found if one.cause is SlowCause.UNEVEN_WORK)
         return next(by_work, NOTHING)
     measured = [one for one in found if one.is_measured]
     best = _most_telling(measured, case)
@@ -199,7 +199,7 @@ def _choose(found: Sequence[Explanation], case: Case) -> Explanation:
     return guess if guess.explains_us >= LEAST * case.excess_us else NOTHING
 
 
-def _most_telling(measured: Sequence[Explanation], case: Case) -> Explanation:
+def _most_telling(measured: Sequence[Explanation], case: SlowCase) -> Explanation:
     """Of those that explain nearly as much as the best the most specific, which comes first: a
     collector at work on a busy node waits for a core as well, but it is what takes the time."""
     explained = [min(one.explains_us, case.excess_us) for one in measured]
@@ -208,14 +208,14 @@ def _most_telling(measured: Sequence[Explanation], case: Case) -> Explanation:
     return next((one for one, us in told if us >= least), NOTHING)
 
 
-def _sureness(best: Explanation, case: Case) -> float:
+def _sureness(best: Explanation, case: SlowCase) -> float:
     if best is NOTHING:
         return 0.0
     share = min(1.0, best.explains_us / case.excess_us)
     return round((MOST if best.is_measured else GUESSED) * share, 2)
 
 
-def _evidence(best: Explanation, case: Case) -> Iterator[str]:
+def _evidence(best: Explanation, case: SlowCase) -> Iterator[str]:
     part = case.main_part
     mine = case.own.part(part)
     theirs = mine - case.parts_us.get(part, 0.0)
@@ -226,7 +226,7 @@ def _evidence(best: Explanation, case: Case) -> Iterator[str]:
     share = min(1.0, best.explains_us / case.excess_us)
     if best.is_measured:
         yield f"that explains {share:.0%} of its excess"
-    if best.cause is Cause.COMPUTE:
+    if best.cause is SlowCause.COMPUTE:
         yield from filter(None, (case.witness.heat, case.witness.memory_errors))
     if best.is_measured and part in COMPUTING and case.witness.heat:
         yield case.witness.heat
@@ -256,9 +256,9 @@ class _File:
 
     own: Signals | None = None
     peers: Signals | None = None
-    votes: dict[Cause, float] = field(default_factory=dict)
-    told: Cause | None = None
-    named: dict[Cause, Named] = field(default_factory=dict)
+    votes: dict[SlowCause, float] = field(default_factory=dict)
+    told: SlowCause | None = None
+    named: dict[SlowCause, Named] = field(default_factory=dict)
     """Cause -> as it was named last."""
 
     def vote(self, named: Named) -> Named:
@@ -274,7 +274,7 @@ class _File:
 
 
 @dataclass
-class Hearing:
+class CauseFinder:
     """Follows the slow ranks of one attempt."""
 
     _files: dict[int, _File] = field(default_factory=dict)
@@ -282,8 +282,8 @@ class Hearing:
 
     def follow(
         self,
-        frame: Frame,
-        places: Mapping[int, Place],
+        frame: StepFrame,
+        places: Mapping[int, RankPlace],
         excesses: Sequence[Excess],
         findings: Sequence[Finding],
     ) -> dict[int, Named]:
@@ -297,7 +297,7 @@ class Hearing:
         steps = frame.step - frame.after_step
         verdicts = {}
         for rank, excess in slow.items():
-            place = places.get(rank, Place(rank, ""))
+            place = places.get(rank, RankPlace(rank, ""))
             file = self._files[rank]
             if rank in frame.lines:
                 file.own = blend(file.own, read(frame.lines[rank]), steps)
@@ -306,7 +306,7 @@ class Hearing:
                     file.peers = blend(file.peers, peers, steps)
             if file.own is not None:
                 witness = hear(findings, place, company.is_slow_together(place.node))
-                case = Case(excess, file.own, file.peers, witness)
+                case = SlowCase(excess, file.own, file.peers, witness)
                 verdicts[rank] = file.vote(name_cause(case))
         return verdicts
 
@@ -322,7 +322,7 @@ class _Company:
     _of_roles: dict[str, Signals | None] = field(default_factory=dict)
     _of_nodes: dict[tuple[str, str], Signals | None] = field(default_factory=dict)
 
-    def healthy_beside(self, place: Place) -> Signals | None:
+    def healthy_beside(self, place: RankPlace) -> Signals | None:
         """The middle of its healthy peers, or of its node's where a signal is louder."""
         if place.role not in self._of_roles:
             healthy = self._well(self.by_role.get(place.role, ()))

@@ -42,7 +42,7 @@ ERRORS = 3.5
 """The mean excess must be so many of its own errors above nothing, by the rank's own noise."""
 
 
-class Verdict(NamedTuple):
+class SlowVerdict(NamedTuple):
     """It is slow."""
 
     level: float
@@ -54,7 +54,7 @@ class Verdict(NamedTuple):
     lasted_s: float
 
 
-class Trail:
+class ExcessSeries:
     """One rank's excesses over its peers."""
 
     __slots__ = ("is_slow", "mild", "past", "since", "strong", "usual", "when")
@@ -225,12 +225,12 @@ NOTICE = 0.25
 can bring at most, so that it begins with the first or second slow one."""
 
 
-class Series:
+class RoleSeries:
     """Of one role. caution: see Bar."""
 
     def __init__(self, caution: float = 0.0) -> None:
         self._caution = caution
-        self.trails: dict[int, Trail] = {}
+        self.trails: dict[int, ExcessSeries] = {}
         self.bar: Bar | None = None
         """What evidence has to pass; None: nothing is known of the noise yet."""
         self._noise = Noise()
@@ -279,7 +279,7 @@ class Series:
         self._learn_slowly(first)
         return noticed
 
-    def judge(self, rank: int, least: float, step: int, now_s: float) -> Verdict | None:
+    def judge(self, rank: int, least: float, step: int, now_s: float) -> SlowVerdict | None:
         """Whether a rank that was noticed is slow, by at least so much."""
         trail = self.trails.get(rank)
         if trail is None or self.bar is None:
@@ -290,7 +290,9 @@ class Series:
         if level is None:
             return None
         since_step, since_s = trail.since
-        return Verdict(level, trail.evidence, since_step, step - since_step + 1, now_s - since_s)
+        return SlowVerdict(
+            level, trail.evidence, since_step, step - since_step + 1, now_s - since_s
+        )
 
     def _mind_jump(self) -> None:
         """Where the newest frames are far more restless than usual, for all ranks: what was known
@@ -322,12 +324,12 @@ class Series:
             if self.bar is not None:
                 self._raise_bar(job_ranks)
 
-    def _welcome(self, rank: int) -> Trail | None:
+    def _welcome(self, rank: int) -> ExcessSeries | None:
         left = self._fresh.pop(rank, -(-WARM_UP_STEPS // self._span))
         if left > 0:
             self._fresh[rank] = left - 1
             return None
-        return self.trails.setdefault(rank, Trail())
+        return self.trails.setdefault(rank, ExcessSeries())
 
     def _greet(self, ranks: Sequence[int], first: int) -> None:
         """Who is back after two frames or more may have started anew."""

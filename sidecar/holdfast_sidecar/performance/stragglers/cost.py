@@ -7,11 +7,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from holdfast_sidecar.performance.stragglers.change import KEPT
-from holdfast_sidecar.performance.stragglers.frame import Frame
-from holdfast_sidecar.performance.stragglers.placement import Place
+from holdfast_sidecar.performance.stragglers.frame import StepFrame
+from holdfast_sidecar.performance.stragglers.placement import RankPlace
 from holdfast_sidecar.performance.stragglers.step_model import StepModel
-from holdfast_sidecar.performance.stragglers.trouble import Trouble, apportion
-from holdfast_sidecar.records.steps import Cause, SlowStanding
+from holdfast_sidecar.performance.stragglers.trouble import SlownessTrouble, apportion
+from holdfast_sidecar.records.steps import SlowCause, SlowStanding
 
 RANKS_KEPT = 64
 RANKS_TOLD = 16
@@ -25,7 +25,7 @@ SET_ASIDE = 64
 class _Account:
     """One trouble that is going on. Its cause may turn out to be another one."""
 
-    cause: Cause
+    cause: SlowCause
     since_step: int
     lost_s: float = 0.0
     closed_at: int = 0
@@ -59,7 +59,7 @@ class Toll:
         """A frame lasted so long."""
         self.watched_s += lasted_s
 
-    def open(self, accounts: Iterable[str], cause: Cause, since_step: int) -> bool:
+    def open(self, accounts: Iterable[str], cause: SlowCause, since_step: int) -> bool:
         """These are put down to that cause from now on; whether one of them was not before."""
         is_new = False
         for name in accounts:
@@ -71,7 +71,7 @@ class Toll:
             account.since_step = min(account.since_step, since_step)
         return is_new
 
-    def _take_back(self, name: str, cause: Cause, since_step: int) -> _Account:
+    def _take_back(self, name: str, cause: SlowCause, since_step: int) -> _Account:
         aside = self._aside.pop(name, None)
         if aside is not None and since_step < aside.closed_at:
             return aside
@@ -128,13 +128,13 @@ class Toll:
         for account in (*self._open.values(), *self._aside.values()):
             cause = account.cause.value
             sums[cause] = sums.get(cause, 0.0) + account.lost_s
-        return _rounded(_dearest(sums, len(Cause)))
+        return _rounded(_dearest(sums, len(SlowCause)))
 
     @property
     def charged(self) -> dict[str, float]:
         """Cause -> seconds that were put down to it, whatever they turned out to be later: each of
         them only grows."""
-        return _rounded(_dearest(self._charged, len(Cause)))
+        return _rounded(_dearest(self._charged, len(SlowCause)))
 
     @property
     def by_rank(self) -> dict[str, float]:
@@ -171,13 +171,17 @@ class Arrears:
 
     _entries: deque[_Entry] = field(default_factory=lambda: deque(maxlen=KEPT))
 
-    def note(self, frame: Frame, model: StepModel, costs: Sequence[tuple[Trouble, float]]) -> None:
+    def note(
+        self, frame: StepFrame, model: StepModel, costs: Sequence[tuple[SlownessTrouble, float]]
+    ) -> None:
         """What of this frame was charged to whom, microseconds of a step."""
         charged = {one.accounts: us for one, us in costs}
         steps = frame.step - frame.after_step
         self._entries.append(_Entry(frame.after_step, steps, model.packed(), charged))
 
-    def due(self, troubles: Sequence[Trouble], model: StepModel) -> list[tuple[Trouble, float]]:
+    def due(
+        self, troubles: Sequence[SlownessTrouble], model: StepModel
+    ) -> list[tuple[SlownessTrouble, float]]:
         """Who is to be charged how many seconds more for frames before this one.
 
         All together never more than what they cost together: what was charged to one stays.
@@ -205,7 +209,7 @@ class Arrears:
         return due
 
 
-def _then(one: Trouble, now: StepModel, then: StepModel) -> dict[int, float]:
+def _then(one: SlownessTrouble, now: StepModel, then: StepModel) -> dict[int, float]:
     """How long its ranks would have taken, were they as much too slow as they are now."""
     return {
         rank: then.own[rank] * us / now.own[rank]
@@ -218,10 +222,10 @@ def _then(one: Trouble, now: StepModel, then: StepModel) -> dict[int, float]:
 
 
 def charge(
-    troubles: Sequence[Trouble],
-    frame: Frame,
+    troubles: Sequence[SlownessTrouble],
+    frame: StepFrame,
     model: StepModel,
-    places: Mapping[int, Place],
+    places: Mapping[int, RankPlace],
     toll: Toll,
     arrears: Arrears,
 ) -> None:

@@ -13,16 +13,16 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from holdfast_sidecar.performance.stragglers.frame import Frame
-from holdfast_sidecar.performance.stragglers.placement import Place
+from holdfast_sidecar.performance.stragglers.frame import StepFrame
+from holdfast_sidecar.performance.stragglers.placement import RankPlace
 from holdfast_sidecar.performance.stragglers.step_model import bubble_share
 from holdfast_sidecar.performance.stragglers.workload import (
     BESIDE,
     LOST,
     STRETCH_PARTS,
     TOTAL,
-    Means,
     Stretch,
+    StretchMeans,
 )
 from holdfast_sidecar.records.reports import RankReport
 from holdfast_sidecar.records.steps import Efficiency, StepLine
@@ -85,7 +85,7 @@ class EfficiencyWatch:
         frame."""
         self._stretch.hear(lines)
 
-    def follow(self, frame: Frame, places: Mapping[int, Place], ranks: int) -> None:
+    def follow(self, frame: StepFrame, places: Mapping[int, RankPlace], ranks: int) -> None:
         """One more frame, of a job of so many ranks."""
         lines = [line for line in frame.lines.values() if line.total > 0]
         if not lines:
@@ -102,7 +102,7 @@ class EfficiencyWatch:
         means = self._stretch.means()
         return Efficiency(unknown=[NO_STEPS]) if means is None else self._tell(means, reports)
 
-    def _tell(self, means: Means, reports: Mapping[int, RankReport]) -> Efficiency:
+    def _tell(self, means: StretchMeans, reports: Mapping[int, RankReport]) -> Efficiency:
         newest, middle = self._newest, means.middle
         total_us = middle[TOTAL]
         step_s = total_us / 1e6
@@ -135,7 +135,7 @@ TOLD = (*STRETCH_PARTS, *BESIDE, LOST)
 
 
 def _see(
-    lines: Sequence[StepLine], places: Mapping[int, Place], ranks: int
+    lines: Sequence[StepLine], places: Mapping[int, RankPlace], ranks: int
 ) -> tuple[_Seen, tuple[str, ...]]:
     """One frame, and what is not known of it."""
     tokens, why_no_tokens = _tokens(lines, ranks)

@@ -14,9 +14,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
 
-from holdfast_sidecar.performance.stragglers.frame import Frame
+from holdfast_sidecar.performance.stragglers.frame import StepFrame
 from holdfast_sidecar.performance.stragglers.groups import Circle, Roll
-from holdfast_sidecar.performance.stragglers.placement import Place
+from holdfast_sidecar.performance.stragglers.placement import RankPlace
 from holdfast_sidecar.performance.stragglers.statistics import MAD_TO_SIGMA
 from holdfast_sidecar.records.steps import StepLine
 
@@ -229,7 +229,7 @@ class Exchanges:
     """In the newest frame."""
 
     def follow(
-        self, frame: Frame, places: Mapping[int, Place], late: Collection[int] = ()
+        self, frame: StepFrame, places: Mapping[int, RankPlace], late: Collection[int] = ()
     ) -> tuple[SlowExchange, ...]:
         """Those that are slow now. `late`: ranks known to be slow themselves; while one is, a group
         of it learns nothing of what is usual."""
@@ -303,7 +303,7 @@ class Exchanges:
         )
 
 
-def _measure(circle: Circle, frame: Frame) -> tuple[Circle, float, float] | None:
+def _measure(circle: Circle, frame: StepFrame) -> tuple[Circle, float, float] | None:
     """Its exchange, and the own time of two of its members as a measure of how much there is to do;
     None when a member told nothing: it may have been the last one."""
     if not circle.is_whole:
@@ -362,7 +362,7 @@ def _of_siblings(circle: Circle, past: ExchangeHistory, kin: Mapping[object, flo
     return 0.0 if was_quick else usual
 
 
-def _step_us(frame: Frame) -> float:
+def _step_us(frame: StepFrame) -> float:
     """How long a step takes; all ranks' take equally long, so that a few tell it."""
     lines = list(frame.lines.values())
     some = lines[:: max(1, len(lines) // 16)]

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from holdfast_sidecar.performance.stragglers import signals
 from holdfast_sidecar.performance.stragglers.peers import PARTS
-from holdfast_sidecar.performance.stragglers.signals import Case, Signals
-from holdfast_sidecar.records.steps import Cause
+from holdfast_sidecar.performance.stragglers.signals import Signals, SlowCase
+from holdfast_sidecar.records.steps import SlowCause
 
 COMPUTING = ("forward", "backward", "optimizer")
 
@@ -36,54 +36,54 @@ is trouble, and not how much time it takes."""
 class Explanation:
     """A cause, how many microseconds of a step it explains, and what says so."""
 
-    cause: Cause
+    cause: SlowCause
     explains_us: float
     text: str
     is_measured: bool = True
     """By a signal or a finding; else only by where the time goes."""
 
 
-def explain(case: Case) -> Iterator[Explanation]:
+def explain(case: SlowCase) -> Iterator[Explanation]:
     """Everything that may explain a part of it."""
     for rule in RULES:
         yield from rule(case)
 
 
-def _by_work(case: Case) -> Iterator[Explanation]:
+def _by_work(case: SlowCase) -> Iterator[Explanation]:
     if case.work_us > 0:
         text = f"it is given {case.excess.work:.2f} times the work of its peers"
-        yield Explanation(Cause.UNEVEN_WORK, case.work_us, text)
+        yield Explanation(SlowCause.UNEVEN_WORK, case.work_us, text)
 
 
-def _by_collector(case: Case) -> Iterator[Explanation]:
+def _by_collector(case: SlowCase) -> Iterator[Explanation]:
     took_us = case.beyond("collector")
     if took_us > 0:
         text = f"Python's garbage collector takes {took_us / 1e3:.1f} ms of a step more"
-        yield Explanation(Cause.COLLECTOR, took_us, text)
+        yield Explanation(SlowCause.COLLECTOR, took_us, text)
 
 
-def _by_quota(case: Case) -> Iterator[Explanation]:
+def _by_quota(case: SlowCase) -> Iterator[Explanation]:
     share = case.beyond("throttled")
     told = case.witness.quota if case.witness.is_shared_by_mates else ""
     found_us = FOUND * case.excess_us if told else 0.0
     if share >= LEAST_SHARE:
         text = f"its cgroup's CPU quota was used up in {case.own.throttled:.0%} of the time"
         text += _beside(case.peers, "throttled")
-        yield Explanation(Cause.CPU_QUOTA, max(share * case.own.total, found_us), text)
+        yield Explanation(SlowCause.CPU_QUOTA, max(share * case.own.total, found_us), text)
     elif told:
-        yield Explanation(Cause.CPU_QUOTA, found_us, told)
+        yield Explanation(SlowCause.CPU_QUOTA, found_us, told)
 
 
-def _by_contention(case: Case) -> Iterator[Explanation]:
+def _by_contention(case: SlowCase) -> Iterator[Explanation]:
     # Some kernels count a used up quota as waiting for a core too; the quota is asked for first.
     share = case.beyond("queued")
     if share >= LEAST_SHARE:
         text = f"it waited for a free core {case.own.queued:.0%} of the time"
         text += _beside(case.peers, "queued")
-        yield Explanation(Cause.CPU_CONTENTION, share * case.own.total, text)
+        yield Explanation(SlowCause.CPU_CONTENTION, share * case.own.total, text)
 
 
-def _by_memory(case: Case) -> Iterator[Explanation]:
+def _by_memory(case: SlowCase) -> Iterator[Explanation]:
     faults = case.beyond("faults_per_s")
     told = case.witness.memory
     if faults >= LEAST_FAULTS_PER_S and (told or not _lies_in_data(case)):
@@ -93,18 +93,20 @@ def _by_memory(case: Case) -> Iterator[Explanation]:
         text += _beside(case.peers, "faults_per_s")
         found_us = MEMORY_SHORT * case.excess_us if told else 0.0
         explains_us = max(by_count, by_pressure, found_us)
-        yield Explanation(Cause.MEMORY_PRESSURE, explains_us, "; ".join(filter(None, (text, told))))
+        yield Explanation(
+            SlowCause.MEMORY_PRESSURE, explains_us, "; ".join(filter(None, (text, told)))
+        )
     elif told and case.witness.is_shared_by_mates:
-        yield Explanation(Cause.MEMORY_PRESSURE, FOUND * case.excess_us, told)
+        yield Explanation(SlowCause.MEMORY_PRESSURE, FOUND * case.excess_us, told)
 
 
-def _by_clock(case: Case) -> Iterator[Explanation]:
+def _by_clock(case: SlowCase) -> Iterator[Explanation]:
     computing_us = sum(case.own.part(part) for part in COMPUTING)
     usual = case.peers.clock if case.peers is not None and case.peers.clock > 0 else 1.0
     slower = 1 - case.own.clock / usual if case.own.clock > 0 else 0.0
-    text, cause = case.witness.throttled, Cause.GPU_CLOCK
+    text, cause = case.witness.throttled, SlowCause.GPU_CLOCK
     if text and case.witness.is_power:
-        cause = Cause.GPU_POWER
+        cause = SlowCause.GPU_POWER
     if slower >= LEAST_SHARE:
         own = f"its GPU's clock is at {case.own.clock:.0%} of what it could be, {usual:.0%} at its"
         own += " peers'"
@@ -115,24 +117,24 @@ def _by_clock(case: Case) -> Iterator[Explanation]:
         yield Explanation(cause, FOUND * case.excess_in(*COMPUTING), text)
 
 
-def _by_company(case: Case) -> Iterator[Explanation]:
+def _by_company(case: SlowCase) -> Iterator[Explanation]:
     if case.witness.shared:
         explains_us = FOUND * case.excess_in("transfer", *COMPUTING)
-        yield Explanation(Cause.GPU_SHARED, explains_us, case.witness.shared)
+        yield Explanation(SlowCause.GPU_SHARED, explains_us, case.witness.shared)
 
 
-def _by_gpu_link(case: Case) -> Iterator[Explanation]:
+def _by_gpu_link(case: SlowCase) -> Iterator[Explanation]:
     transfer_us = case.excess_in("transfer")
     if case.witness.gpu_link:
         parts = COMPUTING if case.witness.is_nvlink else ()
         explains_us = FOUND * (transfer_us + case.excess_in(*parts))
-        yield Explanation(Cause.GPU_LINK, explains_us, case.witness.gpu_link)
+        yield Explanation(SlowCause.GPU_LINK, explains_us, case.witness.gpu_link)
     elif transfer_us > 0:
         text = "batches take longer from the host to the device, and nothing else explains it"
-        yield Explanation(Cause.GPU_LINK, transfer_us, text, is_measured=False)
+        yield Explanation(SlowCause.GPU_LINK, transfer_us, text, is_measured=False)
 
 
-def _by_storage(case: Case) -> Iterator[Explanation]:
+def _by_storage(case: SlowCase) -> Iterator[Explanation]:
     data_us = case.excess_in("data")
     share = case.beyond("storage")
     pages = case.beyond("faults_per_s") >= LEAST_FAULTS_PER_S and not case.witness.memory
@@ -141,12 +143,12 @@ def _by_storage(case: Case) -> Iterator[Explanation]:
         text += _beside(case.peers, "storage")
         explains_us = min(data_us, _waited_for_storage_us(case, share, pages, data_us))
         told = "; ".join(filter(None, (text, case.witness.storage)))
-        yield Explanation(Cause.STORAGE, explains_us, told)
+        yield Explanation(SlowCause.STORAGE, explains_us, told)
     elif case.witness.storage and case.witness.is_shared_by_mates:
-        yield Explanation(Cause.STORAGE, FOUND * data_us, case.witness.storage)
+        yield Explanation(SlowCause.STORAGE, FOUND * data_us, case.witness.storage)
 
 
-def _waited_for_storage_us(case: Case, share: float, pages: bool, data_us: float) -> float:
+def _waited_for_storage_us(case: SlowCase, share: float, pages: bool, data_us: float) -> float:
     """Its loader's workers read ahead, so that its own wait is less than that of the node's tasks,
     or more: several of them read at the same time, and the node's share knows only one."""
     if pages or case.witness.storage:
@@ -157,37 +159,37 @@ def _waited_for_storage_us(case: Case, share: float, pages: bool, data_us: float
 WORKERS_AT_ONCE = 2.0
 
 
-def _by_recompiling(case: Case) -> Iterator[Explanation]:
+def _by_recompiling(case: SlowCase) -> Iterator[Explanation]:
     if case.beyond("compiled") >= RECOMPILES:
         text = f"something was compiled in {case.own.compiled:.0%} of its steps"
-        yield Explanation(Cause.RECOMPILATION, FOUND * case.excess_in(*COMPUTING), text)
+        yield Explanation(SlowCause.RECOMPILATION, FOUND * case.excess_in(*COMPUTING), text)
 
 
 RECOMPILES = 0.05
 """Of its steps: one in twenty. What was compiled once is warm after two or three."""
 
 
-def _by_part(case: Case) -> Iterator[Explanation]:
+def _by_part(case: SlowCase) -> Iterator[Explanation]:
     """What is left when no signal explains enough."""
     yield Explanation(
-        Cause.DATA_LOADING,
+        SlowCause.DATA_LOADING,
         case.excess_in("data"),
         "it waits for its batches, and its node's storage is no slower than its peers'",
         is_measured=False,
     )
     yield Explanation(
-        Cause.COMPUTE, case.excess_in(*COMPUTING), _unexplained(case), is_measured=False
+        SlowCause.COMPUTE, case.excess_in(*COMPUTING), _unexplained(case), is_measured=False
     )
 
 
-def _unexplained(case: Case) -> str:
+def _unexplained(case: SlowCase) -> str:
     if case.is_asleep:
         return signals.tell_asleep(case.own)
     whose = "its device or its host" if case.witness.has_device else "its host"
     return f"no signal of {whose} explains it"
 
 
-def _lies_in_data(case: Case) -> bool:
+def _lies_in_data(case: SlowCase) -> bool:
     """Whether its batches are what comes late: then pages that are read are their files'."""
     return case.excess_in("data") >= MOSTLY * case.excess_in(*PARTS)
 

@@ -8,7 +8,7 @@ from functools import cached_property
 from operator import itemgetter
 from typing import NamedTuple
 
-from holdfast_sidecar.performance.stragglers.placement import PIPELINE, Place
+from holdfast_sidecar.performance.stragglers.placement import PIPELINE, RankPlace
 from holdfast_sidecar.records.steps import StepLine
 
 LONGEST_US = 3_600_000_000
@@ -23,7 +23,7 @@ class Rare(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Frame:
+class StepFrame:
     """What all ranks told of the steps after `after_step` up to `step`."""
 
     after_step: int
@@ -34,7 +34,7 @@ class Frame:
     rare: Mapping[int, Rare] = field(default_factory=dict)
     """rank -> what it did rarely; of those that did, with or without an ordinary step."""
 
-    def without(self, ranks: Collection[int]) -> Frame:
+    def without(self, ranks: Collection[int]) -> StepFrame:
         """The same, had these told nothing."""
         if not ranks:
             return self
@@ -103,7 +103,7 @@ _MEANS = range(StepLine._fields.index("total"), StepLine._fields.index("squares"
 _OVER_ALL = range(StepLine._fields.index("lost"), len(StepLine._fields))
 
 
-class Block:
+class StepBlock:
     """The steps after `after_step` up to `step`, as far as they were told."""
 
     __slots__ = ("_needed", "_pieces", "after_step", "step", "told")
@@ -153,7 +153,7 @@ class Block:
         for pieces in self._pieces.values():
             yield from pieces.values()
 
-    def frame(self, ranks: Collection[int]) -> Frame:
+    def frame(self, ranks: Collection[int]) -> StepFrame:
         """The block as it stands."""
         span = self.step - self.after_step
         lines = {rank: line for rank, line in self.told.items() if line.steps > 0 and rank in ranks}
@@ -164,7 +164,7 @@ class Block:
                 if line.steps > 0:
                     lines[rank] = line
         known = [line for rank, line in self.told.items() if rank in ranks]
-        return Frame(self.after_step, self.step, lines, _rare(known))
+        return StepFrame(self.after_step, self.step, lines, _rare(known))
 
 
 def _rare(lines: Iterable[StepLine]) -> dict[int, Rare]:
@@ -213,9 +213,9 @@ class Census:
     by_node: dict[str, list[int]] = field(default_factory=dict)
     by_stage: dict[int, list[int]] = field(default_factory=dict)
     """Both in order; without the ranks that are in no pipeline."""
-    _places: Mapping[int, Place] | None = None
+    _places: Mapping[int, RankPlace] | None = None
 
-    def read(self, places: Mapping[int, Place]) -> bool:
+    def read(self, places: Mapping[int, RankPlace]) -> bool:
         """Count again if anything is another than before; whether it is. The places are held, and
         nobody changes them there."""
         before, self._places = self._places, places

@@ -10,9 +10,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 
-from holdfast_sidecar.performance.stragglers.frame import Block, Frame
+from holdfast_sidecar.performance.stragglers.frame import StepBlock, StepFrame
 from holdfast_sidecar.performance.stragglers.groups import FoundStages, places_on, stages_of
-from holdfast_sidecar.performance.stragglers.placement import Place
+from holdfast_sidecar.performance.stragglers.placement import RankPlace
 from holdfast_sidecar.records.findings import Finding, Kind
 from holdfast_sidecar.records.reports import NodeReport, RankReport
 from holdfast_sidecar.records.steps import StepLine, parse_all
@@ -34,11 +34,11 @@ stride that is that many times longer than it was counts once a second line has 
 wait a million steps for the end of a block that one torn line made up."""
 
 
-class Frames:
+class FrameAssembler:
     """Puts lines together; keeps `MOST_BLOCKS` blocks at most."""
 
     def __init__(self) -> None:
-        self._blocks: dict[int, Block] = {}
+        self._blocks: dict[int, StepBlock] = {}
         """Last step of the block -> what was told of it."""
         self._span = 1
         """Steps of a block: the coarsest stride in use."""
@@ -48,7 +48,7 @@ class Frames:
         self._absent: set[int] = set()
         """Who was waited for in vain; not waited for again until a line of theirs comes in time."""
 
-    def take(self, lines: Iterable[StepLine], expected: Collection[int]) -> list[Frame]:
+    def take(self, lines: Iterable[StepLine], expected: Collection[int]) -> list[StepFrame]:
         """The frames that are closed now, oldest first; of `expected` ranks only."""
         ranks = expected if isinstance(expected, (set, frozenset)) else frozenset(expected)
         self._sort_in(lines, ranks)
@@ -100,9 +100,9 @@ class Frames:
         self._doubtful = None
         return first
 
-    def _open(self, end: int) -> Block:
+    def _open(self, end: int) -> StepBlock:
         after = end - self._span
-        block = self._blocks[end] = Block(after, end, end - max(after, self._closed_up_to))
+        block = self._blocks[end] = StepBlock(after, end, end - max(after, self._closed_up_to))
         return block
 
     def _change_span(self, span: int) -> None:
@@ -123,7 +123,7 @@ class Frames:
             return is_near or blocks[oldest].ranks >= half
         return sum(b.ranks >= half for step, b in blocks.items() if step > oldest) >= PATIENCE
 
-    def _close(self, step: int, ranks: Collection[int]) -> Frame:
+    def _close(self, step: int, ranks: Collection[int]) -> StepFrame:
         block = self._blocks.pop(step)
         self._closed_up_to = step
         self._absent = set(ranks).difference(block.told)
@@ -162,7 +162,7 @@ class _Node:
     """It said something since places were looked for."""
     stands: list[tuple[object, ...]] | None = None
     """What its places came from."""
-    places: Mapping[int, Place] = field(default_factory=dict)
+    places: Mapping[int, RankPlace] = field(default_factory=dict)
 
     def has_moved(self) -> bool:
         """Whether its ranks say another thing of where they stand than when this was asked last."""
@@ -171,10 +171,10 @@ class _Node:
 
 
 @dataclass
-class Gathering:
+class LineCollector:
     """Of one attempt; lines wait in it until they are judged."""
 
-    places: Mapping[int, Place] = field(default_factory=dict)
+    places: Mapping[int, RankPlace] = field(default_factory=dict)
     """The same object as long as nobody moved, came or went."""
     _lines: list[StepLine] = field(default_factory=list)
     _nodes: dict[str, _Node] = field(default_factory=dict)

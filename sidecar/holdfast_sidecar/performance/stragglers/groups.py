@@ -17,7 +17,7 @@ from typing import NamedTuple
 from holdfast_sidecar.performance.stragglers.placement import (
     PIPELINE,
     WITH,
-    Place,
+    RankPlace,
     Stage,
     find_stages,
     parse_layout,
@@ -25,7 +25,7 @@ from holdfast_sidecar.performance.stragglers.placement import (
 )
 from holdfast_sidecar.records.plan import Plan
 from holdfast_sidecar.records.reports import RankReport
-from holdfast_sidecar.records.steps import Group, StepLine, parse_groups
+from holdfast_sidecar.records.steps import ProcessGroup, StepLine, parse_groups
 
 FoundStages = Mapping[int, Stage]
 """Rank -> the stage that its messages show."""
@@ -33,11 +33,11 @@ FoundStages = Mapping[int, Stage]
 
 def find_places(
     nodes: Mapping[str, Iterable[RankReport]], roles: Mapping[int, str]
-) -> dict[int, Place]:
+) -> dict[int, RankPlace]:
     """Of the ranks that are still at it. roles: rank -> what its launcher's `--role` says."""
     known = {node: tuple(ranks) for node, ranks in nodes.items()}
     stages = stages_of(rank for ranks in known.values() for rank in ranks)
-    places: dict[int, Place] = {}
+    places: dict[int, RankPlace] = {}
     for node, ranks in known.items():
         places |= places_on(node, ranks, roles, stages)
     return places
@@ -50,7 +50,7 @@ def stages_of(ranks: Iterable[RankReport]) -> FoundStages:
 
 def places_on(
     node: str, ranks: Iterable[RankReport], roles: Mapping[int, str], stages: FoundStages
-) -> dict[int, Place]:
+) -> dict[int, RankPlace]:
     """Those of one node's ranks."""
     return {
         one.rank: _place(
@@ -95,7 +95,7 @@ class _Told(NamedTuple):
 
 
 @lru_cache(maxsize=16384)
-def _place(told: _Told) -> Place:
+def _place(told: _Told) -> RankPlace:
     """Remembered, as it hardly ever changes and is asked of thousands of ranks every second."""
     coordinate, shape, called, micro_batches = parse_layout(told.layout)
     found = told.stage
@@ -105,7 +105,7 @@ def _place(told: _Told) -> Place:
     stage = f"{PIPELINE} {coordinate[PIPELINE]}" if shape.get(PIPELINE, 1) > 1 else ""
     is_unknown = found is UNKNOWN and not stage and not called
     stage = f"stage of rank {told.rank}" if is_unknown else stage
-    return Place(
+    return RankPlace(
         rank=told.rank,
         node=told.node,
         role=", ".join(filter(None, (told.launched_as, called, stage))),
@@ -209,10 +209,10 @@ class Circle:
 class Roll:
     """The groups of the places that were seen last."""
 
-    _places: Mapping[int, Place] | None = None
+    _places: Mapping[int, RankPlace] | None = None
     _circles: tuple[Circle, ...] = field(default=())
 
-    def read(self, places: Mapping[int, Place]) -> tuple[Circle, ...]:
+    def read(self, places: Mapping[int, RankPlace]) -> tuple[Circle, ...]:
         """All groups of two ranks and more. The places are held, and nobody changes them there."""
         before, self._places = self._places, places
         if places is not before and places != before:
@@ -220,9 +220,9 @@ class Roll:
         return self._circles
 
 
-def _circles(places: Mapping[int, Place]) -> list[Circle]:
+def _circles(places: Mapping[int, RankPlace]) -> list[Circle]:
     members: dict[str, list[tuple[int, int]]] = {}
-    told: dict[str, Group] = {}
+    told: dict[str, ProcessGroup] = {}
     for rank, place in places.items():
         for key, slot, group in _told_apart(place.groups[:SLOTS]):
             members.setdefault(key, []).append((rank, slot))
@@ -230,7 +230,7 @@ def _circles(places: Mapping[int, Place]) -> list[Circle]:
     return [_circle(key, told[key], members[key], places) for key in sorted(members)]
 
 
-def _told_apart(groups: Sequence[Group | None]) -> Iterator[tuple[str, int, Group]]:
+def _told_apart(groups: Sequence[ProcessGroup | None]) -> Iterator[tuple[str, int, ProcessGroup]]:
     """Each group of two ranks and more under a name of its own, and its slot.
 
     Several may have the same members: the default group, a mesh's, one that is Holdfast's own. All
@@ -246,9 +246,9 @@ def _told_apart(groups: Sequence[Group | None]) -> Iterator[tuple[str, int, Grou
 
 def _circle(
     digest: str,
-    group: Group,
+    group: ProcessGroup,
     members: list[tuple[int, int]],
-    places: Mapping[int, Place],
+    places: Mapping[int, RankPlace],
 ) -> Circle:
     at = [places[rank] for rank, _ in members]
     return Circle(
@@ -269,7 +269,7 @@ and are one unit."""
 
 
 @dataclass(frozen=True)
-class Layout:
+class ParallelLayout:
     """Which rank is in which unit, stage and replica."""
 
     units: Mapping[int, int]
@@ -294,7 +294,7 @@ class Layout:
         return {rank: at for at, rank in enumerate(self.units)}
 
 
-def lay_out(places: Mapping[int, Place]) -> Layout:
+def lay_out(places: Mapping[int, RankPlace]) -> ParallelLayout:
     """Ranks without coordinates are replicas of their own."""
     unit_of: dict[object, int] = {}
     replica_of: dict[object, int] = {}
@@ -318,7 +318,7 @@ def lay_out(places: Mapping[int, Place]) -> Layout:
     parts: list[list[int]] = [[] for _ in replica_of]
     for unit, number in enumerate(replica):
         parts[number].append(unit)
-    return Layout(
+    return ParallelLayout(
         units,
         tuple(map(tuple, members)),
         tuple(replica),

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from holdfast_sidecar.performance.stragglers.frame import Frame
+from holdfast_sidecar.performance.stragglers.frame import StepFrame
 from holdfast_sidecar.performance.stragglers.peers import PARTS, parts_of, see_waits
-from holdfast_sidecar.records.steps import Change, StepLine
+from holdfast_sidecar.records.steps import PaceChange, StepLine
 
 NEWEST = 10
 """Frames that must all be slower: a phase of a few steps is none, and ten show it."""
@@ -53,7 +53,7 @@ class _Seen(NamedTuple):
 
 
 @dataclass
-class Pace:
+class JobPace:
     """Follows the frames of one attempt."""
 
     _ranks: Sequence[int] = ()
@@ -64,14 +64,14 @@ class Pace:
     _odd: int = 0
     """Frames in a row that cover other parts of a step than those before."""
 
-    def follow(self, frame: Frame) -> Change | None:
+    def follow(self, frame: StepFrame) -> PaceChange | None:
         """What has changed for all of them, as of this frame."""
         seen = self._see(frame)
         if seen is not None and self._is_alike(seen):
             self._take(seen)
         return self._tell() if self._since_step >= 0 else None
 
-    def _see(self, frame: Frame) -> _Seen | None:
+    def _see(self, frame: StepFrame) -> _Seen | None:
         if not any(rank in frame.lines for rank in self._ranks):
             ranks = sorted(frame.lines)
             self._ranks = ranks[:: -(-len(ranks) // SAMPLE) or 1]
@@ -122,10 +122,10 @@ class Pace:
         most_us = SLOWER * max(one.own_us for one in self._newest)
         return all(most_us < one.own_us for one in self._before)
 
-    def _tell(self) -> Change:
+    def _tell(self) -> PaceChange:
         before, now = (_middle_us(some) for some in (self._before, self._newest))
         grown = [late - early for early, late in zip(before, now, strict=True)]
-        return Change(
+        return PaceChange(
             since_step=self._since_step,
             ratio=round(sum(now) / max(1.0, sum(before)), 3),
             before_s=sum(before) / 1e6,

@@ -8,27 +8,31 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from holdfast_sidecar.performance.stragglers.bursts import Bursts
-from holdfast_sidecar.performance.stragglers.causes import Hearing
+from holdfast_sidecar.performance.stragglers.causes import CauseFinder
 from holdfast_sidecar.performance.stragglers.cost import Arrears, Toll, charge
 from holdfast_sidecar.performance.stragglers.exchanges import Exchanges, SlowExchange
-from holdfast_sidecar.performance.stragglers.frame import Excess, Frame
-from holdfast_sidecar.performance.stragglers.frames import Frames
-from holdfast_sidecar.performance.stragglers.job_pace import Pace
+from holdfast_sidecar.performance.stragglers.frame import Excess, StepFrame
+from holdfast_sidecar.performance.stragglers.frames import FrameAssembler
+from holdfast_sidecar.performance.stragglers.job_pace import JobPace
 from holdfast_sidecar.performance.stragglers.peers import alike, own_times, spell_ranks
 from holdfast_sidecar.performance.stragglers.pipeline import Stages, heavy_stages
-from holdfast_sidecar.performance.stragglers.placement import Place
+from holdfast_sidecar.performance.stragglers.placement import RankPlace
 from holdfast_sidecar.performance.stragglers.recurring import recurring_ranks
 from holdfast_sidecar.performance.stragglers.role import RoleWatch
 from holdfast_sidecar.performance.stragglers.slow_ranks import slow_links, slow_ranks, suspect
-from holdfast_sidecar.performance.stragglers.spells import Kind
+from holdfast_sidecar.performance.stragglers.spells import SpellKind
 from holdfast_sidecar.performance.stragglers.step_model import StepModel
-from holdfast_sidecar.performance.stragglers.trouble import Recompilations, Trouble, compilers
+from holdfast_sidecar.performance.stragglers.trouble import (
+    Recompilations,
+    SlownessTrouble,
+    compilers,
+)
 from holdfast_sidecar.performance.stragglers.what_if import WhatIfs
 from holdfast_sidecar.records.findings import Finding, Moment
 from holdfast_sidecar.records.reports import RankReport
 from holdfast_sidecar.records.steps import (
-    Change,
     Efficiency,
+    PaceChange,
     Slowness,
     SlowStanding,
     StepLine,
@@ -68,7 +72,9 @@ class Detector:
             return tuple(self._unjudged)
         return (*self._unjudged[: MOST_LINES - 1], f"{more + 1} more of the same kind")
 
-    def follow(self, frame: Frame, places: Mapping[int, Place], now_s: float) -> tuple[Excess, ...]:
+    def follow(
+        self, frame: StepFrame, places: Mapping[int, RankPlace], now_s: float
+    ) -> tuple[Excess, ...]:
         """All who are slow now, the slowest first."""
         self._unjudged, self.senseless, self.left_out = [], set(), set()
         if len(frame.lines) == 1:
@@ -90,7 +96,7 @@ class Detector:
         slow += self._as_told(frame, now_s, self._roles.keys() - by_role.keys())
         return tuple(sorted(slow, key=lambda excess: (-excess.slowdown, excess.rank)))
 
-    def _as_told(self, frame: Frame, now_s: float, roles: Iterable[str]) -> tuple[Excess, ...]:
+    def _as_told(self, frame: StepFrame, now_s: float, roles: Iterable[str]) -> tuple[Excess, ...]:
         """Those of these roles who were slow when somebody last told of them, for a while."""
         return tuple(
             excess
@@ -98,7 +104,9 @@ class Detector:
             for excess in self._roles[role].follow((), frame, now_s, len(frame.lines))
         )
 
-    def _by_role(self, frame: Frame, places: Mapping[int, Place]) -> Mapping[str, list[StepLine]]:
+    def _by_role(
+        self, frame: StepFrame, places: Mapping[int, RankPlace]
+    ) -> Mapping[str, list[StepLine]]:
         roles: dict[str, list[StepLine]] = defaultdict(list)
         homeless, unknown = [], []
         for rank, line in frame.lines.items():
@@ -129,7 +137,7 @@ EACH_FRAME_RANKS = 1024
 is no alarm, and takes as long as to find who is slow."""
 
 
-class Watch(Protocol):
+class EfficiencyFollower(Protocol):
     """Follows how well the machine is used."""
 
     def begin(self) -> None:
@@ -138,7 +146,7 @@ class Watch(Protocol):
     def hear(self, lines: Iterable[StepLine]) -> None:
         """All lines, also of steps that are in no frame."""
 
-    def follow(self, frame: Frame, places: Mapping[int, Place], ranks: int) -> None:
+    def follow(self, frame: StepFrame, places: Mapping[int, RankPlace], ranks: int) -> None:
         """One more frame, of a job of so many ranks."""
 
     def tell(self, reports: Mapping[int, RankReport]) -> Efficiency:
@@ -146,10 +154,10 @@ class Watch(Protocol):
 
 
 @dataclass(frozen=True)
-class Scene:
+class JudgeContext:
     """What is known beside the ranks' steps."""
 
-    places: Mapping[int, Place]
+    places: Mapping[int, RankPlace]
     reports: Mapping[int, RankReport]
     findings: Sequence[Finding]
     moment: Moment
@@ -160,10 +168,10 @@ class _Attempt:
     """What is followed within one attempt, and forgotten with it."""
 
     number: int
-    frames: Frames = field(default_factory=Frames)
+    frames: FrameAssembler = field(default_factory=FrameAssembler)
     detector: Detector = field(default_factory=Detector)
     exchanges: Exchanges = field(default_factory=Exchanges)
-    hearing: Hearing = field(default_factory=Hearing)
+    hearing: CauseFinder = field(default_factory=CauseFinder)
     bursts: Bursts = field(default_factory=Bursts)
     stages: Stages = field(default_factory=Stages)
     recompilations: Recompilations = field(default_factory=Recompilations)
@@ -171,13 +179,13 @@ class _Attempt:
     arrears: Arrears = field(default_factory=Arrears)
     watched_steps: int = 0
     watched_s: float = 0.0
-    pace: Pace = field(default_factory=Pace)
+    pace: JobPace = field(default_factory=JobPace)
     efficiency: Efficiency | None = None
     """None: not worked out yet as of the newest frame that was looked at for it."""
     until_efficiency: int = 0
     """Frames until one is looked at again."""
 
-    def watch(self, frame: Frame, model: StepModel) -> float:
+    def watch(self, frame: StepFrame, model: StepModel) -> float:
         """One more frame; how long it lasted, seconds."""
         steps = frame.step - frame.after_step
         lasted_s = model.total_us * steps / 1e6
@@ -190,17 +198,17 @@ class _Attempt:
 class _Judged:
     """What one frame showed."""
 
-    frame: Frame
+    frame: StepFrame
     model: StepModel
-    troubles: Sequence[Trouble]
+    troubles: Sequence[SlownessTrouble]
     what_ifs: Sequence[WhatIf]
-    change: Change | None
+    change: PaceChange | None
 
 
 class Judge:
     """Follows the job; a new leader takes over the totals of the one before."""
 
-    def __init__(self, efficiency: Watch | None = None) -> None:
+    def __init__(self, efficiency: EfficiencyFollower | None = None) -> None:
         self._efficiency = efficiency
         self._toll = Toll()
         self._attempt: _Attempt | None = None
@@ -213,7 +221,7 @@ class Judge:
     def follow(
         self,
         lines: Iterable[StepLine],
-        places: Mapping[int, Place],
+        places: Mapping[int, RankPlace],
         reports: Mapping[int, RankReport],
         findings: Sequence[Finding],
         attempt: int,
@@ -228,7 +236,7 @@ class Judge:
         current.recompilations.take(new)
         if self._efficiency is not None:
             self._efficiency.hear(new)
-        scene = Scene(places, reports, findings, moment)
+        scene = JudgeContext(places, reports, findings, moment)
         newest = None
         for frame in current.frames.take(new, places.keys()):
             newest = self._judge(current, frame, scene)
@@ -243,7 +251,7 @@ class Judge:
         if self._efficiency is not None:
             self._efficiency.begin()
 
-    def _judge(self, current: _Attempt, frame: Frame, scene: Scene) -> _Judged:
+    def _judge(self, current: _Attempt, frame: StepFrame, scene: JudgeContext) -> _Judged:
         excesses = current.detector.follow(frame, scene.places, scene.moment.now_s)
         frame = frame.without(current.detector.senseless)
         compared = alike(frame)
@@ -258,7 +266,7 @@ class Judge:
         recurring = [
             one
             for one in found
-            if one.kind is Kind.WORK or one.costs_us > beyond_us.get(one.rank, 0.0)
+            if one.kind is SpellKind.WORK or one.costs_us > beyond_us.get(one.rank, 0.0)
         ]
         # Whose slow steps are told one by one is not told as slow in all of them.
         apart = {one.rank for one in recurring}
@@ -272,7 +280,7 @@ class Judge:
         self._watch_efficiency(current, frame, scene)
         return _Judged(frame, model, troubles, what_ifs, current.pace.follow(frame))
 
-    def _tell(self, current: _Attempt, judged: _Judged, scene: Scene) -> SlowStanding:
+    def _tell(self, current: _Attempt, judged: _Judged, scene: JudgeContext) -> SlowStanding:
         frame = judged.frame
         slow = [self._slowness(current, one, frame, scene.moment) for one in judged.troubles]
         unjudged = (
@@ -297,7 +305,7 @@ class Judge:
             change=judged.change,
         )
 
-    def _watch_efficiency(self, current: _Attempt, frame: Frame, scene: Scene) -> None:
+    def _watch_efficiency(self, current: _Attempt, frame: StepFrame, scene: JudgeContext) -> None:
         """By this frame, or of thousands of ranks by one of the newest few."""
         current.until_efficiency -= 1
         if self._efficiency is not None and current.until_efficiency <= 0:
@@ -306,7 +314,7 @@ class Judge:
             self._efficiency.follow(frame, scene.places, ranks)
             current.efficiency = None
 
-    def _tell_efficiency(self, current: _Attempt, scene: Scene) -> Efficiency | None:
+    def _tell_efficiency(self, current: _Attempt, scene: JudgeContext) -> Efficiency | None:
         if self._efficiency is not None and current.efficiency is None:
             current.efficiency = self._efficiency.tell(scene.reports)
         return current.efficiency
@@ -314,8 +322,8 @@ class Judge:
     def _slowness(
         self,
         current: _Attempt,
-        trouble: Trouble,
-        frame: Frame,
+        trouble: SlownessTrouble,
+        frame: StepFrame,
         moment: Moment,
     ) -> Slowness:
         since_step = self._toll.since_step(trouble.accounts)
@@ -345,12 +353,12 @@ class Judge:
 
 def _others(
     current: _Attempt,
-    frame: Frame,
-    scene: Scene,
+    frame: StepFrame,
+    scene: JudgeContext,
     model: StepModel,
     exchanges: Sequence[SlowExchange],
     slow: Sequence[int],
-) -> list[Trouble]:
+) -> list[SlownessTrouble]:
     """What is no single rank's: links, stages, the compiler."""
     step_us = model.total_us
     quick = current.exchanges.quick(exchanges) if exchanges else []

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from holdfast_sidecar.components.gpu.history import clock_ratios
-from holdfast_sidecar.components.gpu.ownership import Ownership
+from holdfast_sidecar.components.gpu.ownership import GpuOwnership
 from holdfast_sidecar.components.host.readings import HostReading
 from holdfast_sidecar.components.machine import MachineReading
 from holdfast_sidecar.ranks.observation import RankLook
@@ -43,7 +43,7 @@ class Load(NamedTuple):
     clock_permille: int = 0
 
 
-class Surroundings(NamedTuple):
+class NodeLoad(NamedTuple):
     """What is told of more than one process. Shares are parts of one."""
 
     storage: float = 0.0
@@ -66,7 +66,7 @@ class Meter:
             self._since = self._since or counts
             self._newest = counts
 
-    def read(self, around: Surroundings) -> Load:
+    def read(self, around: NodeLoad) -> Load:
         """The load since the line before, over a second at least: blocks may be shorter."""
         since, newest = self._since, self._newest
         if since is not None and newest is not None and newest.at_s - since.at_s >= LEAST_S:
@@ -125,12 +125,12 @@ def count(looks: Iterable[RankLook], machine: MachineReading) -> dict[int, Count
 
 
 def surround(
-    looks: Iterable[RankLook], machine: MachineReading, gpus: Ownership
-) -> dict[int, Surroundings]:
+    looks: Iterable[RankLook], machine: MachineReading, gpus: GpuOwnership
+) -> dict[int, NodeLoad]:
     """What is around each rank."""
     storage = storage_share(machine.host)
     clocks = clock_ratios(machine.gpu, gpus)
-    return {look.rank: Surroundings(storage, clocks.get(look.rank)) for look in looks}
+    return {look.rank: NodeLoad(storage, clocks.get(look.rank)) for look in looks}
 
 
 def storage_share(host: HostReading | None) -> float:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from operator import itemgetter
 from typing import NamedTuple
 
-from holdfast_sidecar.performance.stragglers.frame import LONGEST_US, Frame
+from holdfast_sidecar.performance.stragglers.frame import LONGEST_US, StepFrame
 from holdfast_sidecar.records.steps import StepLine
 
 
@@ -129,7 +129,7 @@ def see_waits(lines: Iterable[StepLine]) -> bool:
     return all(map(_waits_seen, lines))
 
 
-def alike(frame: Frame) -> Frame:
+def alike(frame: StepFrame) -> StepFrame:
     """The frame with own times that cover the same parts for all ranks: where one can't tell what
     it waits for in its backward pass, nobody's backward pass is own time. Else all others would
     seem to take longer than it does."""

@@ -11,15 +11,15 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from holdfast_sidecar.performance.stragglers.causes import ENOUGH, Named, advise, name_cause
-from holdfast_sidecar.performance.stragglers.frame import Census, Excess, Frame
+from holdfast_sidecar.performance.stragglers.frame import Census, Excess, StepFrame
 from holdfast_sidecar.performance.stragglers.peers import PARTS
-from holdfast_sidecar.performance.stragglers.placement import Place
+from holdfast_sidecar.performance.stragglers.placement import RankPlace
 from holdfast_sidecar.performance.stragglers.role import usual_parts
-from holdfast_sidecar.performance.stragglers.signals import Case, Signals, hear, middle
+from holdfast_sidecar.performance.stragglers.signals import Signals, SlowCase, hear, middle
 from holdfast_sidecar.performance.stragglers.step_model import StepModel
-from holdfast_sidecar.performance.stragglers.trouble import Trouble, lasts
+from holdfast_sidecar.performance.stragglers.trouble import SlownessTrouble, lasts
 from holdfast_sidecar.records.findings import Finding
-from holdfast_sidecar.records.steps import Cause, StepLine
+from holdfast_sidecar.records.steps import SlowCause, StepLine
 
 LEAST = 0.1
 """Beyond the mean of the others: layers are dealt out whole, so that a few percent can't be
@@ -96,7 +96,7 @@ class Stages:
     """(stage, since which step) that was found last."""
 
     def follow(
-        self, frame: Frame, places: Mapping[int, Place], slow: Collection[int]
+        self, frame: StepFrame, places: Mapping[int, RankPlace], slow: Collection[int]
     ) -> HeavyStage | None:
         """The heaviest stage, where it stands out. `slow`: ranks that are slow within theirs."""
         if self._census.read(places):
@@ -116,7 +116,7 @@ class Stages:
             return None
         return self._judge(frame)
 
-    def _take(self, frame: Frame, slow: Collection[int]) -> None:
+    def _take(self, frame: StepFrame, slow: Collection[int]) -> None:
         steps = frame.step - frame.after_step
         if self._first_step < 0:
             self._first_step = frame.after_step + 1
@@ -128,7 +128,7 @@ class Stages:
                 spread = statistics.median(abs(one - middle) for one in own)
                 self._stages.setdefault(stage, _Stage()).take(middle, spread, FORGETS**steps)
 
-    def _some(self, frame: Frame, stages: Iterable[int]) -> list[StepLine]:
+    def _some(self, frame: StepFrame, stages: Iterable[int]) -> list[StepLine]:
         """Lines of some ranks of these stages."""
         members = self._census.by_stage
         return [
@@ -138,7 +138,7 @@ class Stages:
             if rank in frame.lines
         ]
 
-    def _judge(self, frame: Frame) -> HeavyStage | None:
+    def _judge(self, frame: StepFrame) -> HeavyStage | None:
         heaviest = max(self._stages, key=lambda stage: self._stages[stage].own_us)
         mine = self._stages[heaviest]
         others = [one for stage, one in self._stages.items() if stage != heaviest]
@@ -165,7 +165,7 @@ class Stages:
             parts,
         )
 
-    def _parts_beyond(self, frame: Frame, heaviest: int) -> dict[str, float]:
+    def _parts_beyond(self, frame: StepFrame, heaviest: int) -> dict[str, float]:
         """What each part takes there beyond the other stages."""
         mine = self._some(frame, [heaviest])
         theirs = self._some(frame, [stage for stage in self._census.by_stage if stage != heaviest])
@@ -177,7 +177,7 @@ class Stages:
 
 # The trouble of a pipeline stage that takes longer than the others.
 
-BY_LAYERS = frozenset({Cause.COMPUTE, Cause.DATA_LOADING, Cause.UNKNOWN})
+BY_LAYERS = frozenset({SlowCause.COMPUTE, SlowCause.DATA_LOADING, SlowCause.UNKNOWN})
 """What is guessed of one rank beside its peers is no guess about a whole stage: it has other layers
 to compute, and the first stage alone loads data."""
 
@@ -188,23 +188,23 @@ SURE_OF_ONE = 0.6
 
 def heavy_stages(
     heavy: HeavyStage | None,
-    frame: Frame,
-    places: Mapping[int, Place],
+    frame: StepFrame,
+    places: Mapping[int, RankPlace],
     findings: Sequence[Finding],
     model: StepModel,
-) -> list[Trouble]:
+) -> list[SlownessTrouble]:
     """None or one: layers, or what all ranks of the stage have in common."""
     if heavy is None:
         return []
     nodes = {places[rank].node for rank in heavy.ranks}
     named = _why(heavy, frame, places, findings, len(nodes) == 1)
     # Layers that go elsewhere are still computed; what is wrong with a node is not.
-    is_uneven = named.cause is Cause.PIPELINE
+    is_uneven = named.cause is SlowCause.PIPELINE
     wanted = heavy.even if is_uneven else {heavy.stage: heavy.others_us / max(1.0, heavy.own_us)}
     times = model.stage_times()
     quick = {stage: times[stage] * ratio for stage, ratio in wanted.items() if stage in times}
     return [
-        Trouble(
+        SlownessTrouble(
             ranks=heavy.ranks,
             node=nodes.pop() if len(nodes) == 1 else "",
             role=f"stage {heavy.stage}",
@@ -222,8 +222,8 @@ def heavy_stages(
 
 def _why(
     heavy: HeavyStage,
-    frame: Frame,
-    places: Mapping[int, Place],
+    frame: StepFrame,
+    places: Mapping[int, RankPlace],
     findings: Sequence[Finding],
     is_one_node: bool,
 ) -> Named:
@@ -232,7 +232,7 @@ def _why(
     if own is not None and others is not None:
         # What is wrong with one node explains nothing of a stage that lies on several.
         witness = hear(findings if is_one_node else (), place)
-        named = name_cause(Case(_as_excess(heavy), own, others, witness))
+        named = name_cause(SlowCase(_as_excess(heavy), own, others, witness))
         if named.cause not in BY_LAYERS and named.confidence >= ENOUGH:
             return named
     text = (
@@ -246,10 +246,10 @@ def _why(
 
 
 def _pipeline(sure: float, text: str, more: str, heavy: HeavyStage) -> Named:
-    return Named(Cause.PIPELINE, sure, (text, more), advise(Cause.PIPELINE), heavy.part)
+    return Named(SlowCause.PIPELINE, sure, (text, more), advise(SlowCause.PIPELINE), heavy.part)
 
 
-def _signals(heavy: HeavyStage, frame: Frame) -> tuple[Signals | None, Signals | None]:
+def _signals(heavy: HeavyStage, frame: StepFrame) -> tuple[Signals | None, Signals | None]:
     own = frozenset(heavy.ranks)
     mine = [line for rank, line in frame.lines.items() if rank in own]
     theirs = [line for rank, line in frame.lines.items() if rank not in own]

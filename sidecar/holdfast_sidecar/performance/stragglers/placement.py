@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from holdfast.contract.page import FIRST, GROUPS_TIMED, UNCLEAR
-from holdfast_sidecar.records.steps import Group, StepLine
+from holdfast_sidecar.records.steps import ProcessGroup, StepLine
 
 # Stages of a pipeline that a script built by hand, by who sends to whom in each step. Pure.
 #
@@ -132,7 +132,7 @@ _WAITS = tuple(StepLine._fields.index(f"wait_{slot}") for slot in (1, 2, 3, 4))
 
 
 @dataclass(frozen=True)
-class Place:
+class RankPlace:
     """One rank."""
 
     rank: int
@@ -143,7 +143,7 @@ class Place:
     """Dimension of the parallel layout (`dp`, `tp`, `pp`) -> where it stands; empty: not known."""
     shape: Mapping[str, int] = field(default_factory=dict)
     """Dimension -> how many there are."""
-    groups: tuple[Group | None, ...] = (None, None, None, None)
+    groups: tuple[ProcessGroup | None, ...] = (None, None, None, None)
     """Those whose waits its lines tell apart, in their order."""
     has_device: bool = False
     """It trains on a GPU."""
@@ -172,7 +172,7 @@ class Place:
         )
 
 
-def _is_pipeline_group(group: Group, stages: int) -> bool:
+def _is_pipeline_group(group: ProcessGroup, stages: int) -> bool:
     """Stages may also send each other messages in a group of all ranks; then it has their number
     only where there is nothing but the pipeline."""
     if group.title.startswith(OF_A_MESH):
@@ -202,7 +202,7 @@ DEFAULT = "default_pg"
 """What torch calls the group of all ranks."""
 
 
-class Layout(NamedTuple):
+class RankCoordinates(NamedTuple):
     """Parsed."""
 
     coordinate: Mapping[str, int]
@@ -279,7 +279,7 @@ def parse_messages(text: str) -> Messages | None:
         return Messages(UNCLEAR, frozenset())
 
 
-def parse_layout(text: str) -> Layout:
+def parse_layout(text: str) -> RankCoordinates:
     """A layout as a report tells it."""
     dimensions, _, role = f" {text}".partition(f" {_ROLE}")
     coordinate, shape, micro_batches = dict[str, int](), dict[str, int](), 0
@@ -290,7 +290,7 @@ def parse_layout(text: str) -> Layout:
             coordinate[name], shape[name] = int(at), int(size)
         elif f"{name}=" == _MICRO_BATCHES and where.isdecimal():
             micro_batches = int(where)
-    return Layout(coordinate, shape, role, micro_batches)
+    return RankCoordinates(coordinate, shape, role, micro_batches)
 
 
 def spell_groups(text: str) -> list[str]:

@@ -13,15 +13,21 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from holdfast_sidecar.performance.stragglers.causes import Named, advise, name_cause
-from holdfast_sidecar.performance.stragglers.frame import Excess, Frame
-from holdfast_sidecar.performance.stragglers.placement import Place
-from holdfast_sidecar.performance.stragglers.signals import Case, Signals, hear
-from holdfast_sidecar.performance.stragglers.spells import HICCUPS, Chance, Kind, Spell, Spells
+from holdfast_sidecar.performance.stragglers.frame import Excess, StepFrame
+from holdfast_sidecar.performance.stragglers.placement import RankPlace
+from holdfast_sidecar.performance.stragglers.signals import Signals, SlowCase, hear
+from holdfast_sidecar.performance.stragglers.spells import (
+    HICCUPS,
+    Chance,
+    SlowSpell,
+    SpellKind,
+    Spells,
+)
 from holdfast_sidecar.performance.stragglers.statistics import MAD_TO_SIGMA
-from holdfast_sidecar.performance.stragglers.trouble import MOST_CERTAIN, Trouble, lasts
+from holdfast_sidecar.performance.stragglers.trouble import MOST_CERTAIN, SlownessTrouble, lasts
 from holdfast_sidecar.records.findings import Finding
 from holdfast_sidecar.records.formatting import span
-from holdfast_sidecar.records.steps import Cause
+from holdfast_sidecar.records.steps import SlowCause
 
 TIMES = 4
 """Three in a row have two distances, and those say little of how often they come."""
@@ -48,7 +54,7 @@ class Recurring:
     role: str
     peers: int
     """Ranks of its role, itself among them."""
-    kind: Kind
+    kind: SpellKind
     slowdown: float
     """Over all steps."""
     since_step: int
@@ -72,7 +78,7 @@ class Recurring:
     owed_us: float = 0.0
     """What it cost before it was told, and was put down to nobody."""
 
-    def is_over(self, step: int, newest: Spell) -> bool:
+    def is_over(self, step: int, newest: SlowSpell) -> bool:
         """Whether the next one should have come long ago."""
         return step - newest.step > OVERDUE * self.apart
 
@@ -86,7 +92,7 @@ def weigh(
     if len(seen) < TIMES:
         return None
     least = COSTS / 2 if is_told else COSTS
-    is_sure = is_told or spells.kind is not Kind.WORK
+    is_sure = is_told or spells.kind is not SpellKind.WORK
     choices = [
         seen[first:]
         for first in _worth_it(seen, least)
@@ -95,7 +101,7 @@ def weigh(
     return _recurring(spells, max(choices, key=_density), ranks) if choices else None
 
 
-def _density(seen: Sequence[Spell]) -> float:
+def _density(seen: Sequence[SlowSpell]) -> float:
     """How much more often they come than hiccups (log likelihood ratio): less with a hiccup in it
     that the rank had long before its trouble began."""
     times = len(seen) - 1
@@ -103,7 +109,7 @@ def _density(seen: Sequence[Spell]) -> float:
     return times * math.log(times / by_chance) - times + by_chance
 
 
-def _worth_it(seen: Sequence[Spell], least: float) -> Iterator[int]:
+def _worth_it(seen: Sequence[SlowSpell], least: float) -> Iterator[int]:
     """Where choices begin that cost the job enough, and don't cover most steps; shortest first."""
     newest = seen[-1]
     saved_us, covered = 0.0, 0
@@ -118,13 +124,13 @@ def _worth_it(seen: Sequence[Spell], least: float) -> Iterator[int]:
             yield first
 
 
-def costs_enough(seen: Sequence[Spell]) -> bool:
+def costs_enough(seen: Sequence[SlowSpell]) -> bool:
     """Whether those but the newest cost the job enough, from the first to the newest."""
     step_us, costs_us = _per_step(seen)
     return costs_us >= COSTS * (step_us - costs_us)
 
 
-def _per_step(seen: Sequence[Spell]) -> tuple[float, float]:
+def _per_step(seen: Sequence[SlowSpell]) -> tuple[float, float]:
     """What a step takes in the mean, and what the spells cost of it: from the first one's beginning
     to that of the newest, so that as many ways from one to the next are in it as spells."""
     steps = max(1, seen[-1].after_step - seen[0].after_step)
@@ -132,7 +138,7 @@ def _per_step(seen: Sequence[Spell]) -> tuple[float, float]:
     return lasted_us / steps, sum(one.saved_us for one in seen[:-1]) / steps
 
 
-def _recurring(spells: Spells, seen: Sequence[Spell], ranks: int) -> Recurring:
+def _recurring(spells: Spells, seen: Sequence[SlowSpell], ranks: int) -> Recurring:
     step_us, costs_us = _per_step(seen)
     steps = max(1, seen[-1].after_step - seen[0].after_step)
     apart = steps / (len(seen) - 1)
@@ -169,25 +175,27 @@ SURE = 0.9
 SEEN = 0.95
 """Of what a rank was seen to do: nothing is inferred from how long others take."""
 
-_PAUSES = {Kind.EVALUATING: Cause.EVALUATION, Kind.SAVING: Cause.SAVING}
+_PAUSES = {SpellKind.EVALUATING: SlowCause.EVALUATION, SpellKind.SAVING: SlowCause.SAVING}
 
 
 def recurring_ranks(
     found: Sequence[Recurring],
-    places: Mapping[int, Place],
+    places: Mapping[int, RankPlace],
     findings: Sequence[Finding],
     step: int,
-) -> list[Trouble]:
+) -> list[SlownessTrouble]:
     """One each."""
     return [_trouble(one, places[one.rank], findings, step) for one in found]
 
 
-def _trouble(one: Recurring, place: Place, findings: Sequence[Finding], step: int) -> Trouble:
-    sure = SURE if one.kind is Kind.WORK else SEEN
-    if one.kind is Kind.WORK:
+def _trouble(
+    one: Recurring, place: RankPlace, findings: Sequence[Finding], step: int
+) -> SlownessTrouble:
+    sure = SURE if one.kind is SpellKind.WORK else SEEN
+    if one.kind is SpellKind.WORK:
         sure = min(sure, MOST_CERTAIN.get(one.peers, sure))
     named = _name(one, place, findings, sure)
-    return Trouble(
+    return SlownessTrouble(
         ranks=(one.rank,),
         node=place.node,
         role=one.role,
@@ -203,9 +211,9 @@ def _trouble(one: Recurring, place: Place, findings: Sequence[Finding], step: in
     )
 
 
-def _name(one: Recurring, place: Place, findings: Sequence[Finding], sure: float) -> Named:
-    if one.kind is not Kind.WORK or one.own is None:
-        cause = _PAUSES.get(one.kind, Cause.UNKNOWN)
+def _name(one: Recurring, place: RankPlace, findings: Sequence[Finding], sure: float) -> Named:
+    if one.kind is not SpellKind.WORK or one.own is None:
+        cause = _PAUSES.get(one.kind, SlowCause.UNKNOWN)
         text = f"its peers are not {one.kind.value} then, and wait for it"
         return Named(cause, sure, (text,), advise(cause), one.kind.value)
     excess = Excess(
@@ -220,7 +228,7 @@ def _name(one: Recurring, place: Place, findings: Sequence[Finding], sure: float
     )
     # What is found about a node as a whole lasts, and would not come and go.
     witness = hear(findings, place, is_shared_by_mates=False)
-    named = name_cause(Case(excess, one.own, one.peers_signals, witness))
+    named = name_cause(SlowCase(excess, one.own, one.peers_signals, witness))
     first, *more = named.evidence
     return replace(named, evidence=(f"then {first}", *more))
 
@@ -255,16 +263,16 @@ ROOM = 64
 """Frames by which the usual step is known."""
 
 
-class Pause(NamedTuple):
+class RankPause(NamedTuple):
     """One rank's in one frame, microseconds of a step in the mean over it."""
 
     rank: int
-    kind: Kind
+    kind: SpellKind
     beyond_us: float
     """What it takes longer than the middle one of its role."""
 
 
-def pauses(frame: Frame, ranks: Sequence[int], usual_us: float) -> Iterator[Pause]:
+def pauses(frame: StepFrame, ranks: Sequence[int], usual_us: float) -> Iterator[RankPause]:
     """Those of a role in which few pause; where many do, it is nobody's."""
     told = [rank for rank in ranks if rank in frame.rare or rank in frame.lines]
     if len(told) < 2:
@@ -280,17 +288,17 @@ def pauses(frame: Frame, ranks: Sequence[int], usual_us: float) -> Iterator[Paus
         return
     for rank in long:
         rare = frame.rare[rank]
-        kind = Kind.EVALUATING if 2 * rare.evaluated_us > rare.lost_us else Kind.SAVING
-        yield Pause(rank, kind, rare.lost_us - middle_us)
+        kind = SpellKind.EVALUATING if 2 * rare.evaluated_us > rare.lost_us else SpellKind.SAVING
+        yield RankPause(rank, kind, rare.lost_us - middle_us)
 
 
 @dataclass
-class Waiting:
+class JobWaiting:
     """What the job's steps take beyond the usual: a pause costs no more than the others waited for
     it, in the same frame or, where they met only in the next step, in the next one."""
 
     _totals_us: deque[float] = field(default_factory=lambda: deque(maxlen=ROOM))
-    _owing: list[tuple[Spell, float, bool]] = field(default_factory=list)
+    _owing: list[tuple[SlowSpell, float, bool]] = field(default_factory=list)
     """Spells of the frame before, and what nobody was seen to wait of them so far."""
     _beyond_us: float = 0.0
 
@@ -303,13 +311,13 @@ class Waiting:
             self._pay(spell, owed_us, is_told)
         self._owing = []
 
-    def charge(self, spell: Spell, beyond_us: float, is_told: bool) -> None:
+    def charge(self, spell: SlowSpell, beyond_us: float, is_told: bool) -> None:
         """A pause in this frame, all its steps together. is_told: its rank is, for pausing."""
         owed_us = beyond_us - self._pay(spell, beyond_us, is_told)
         if owed_us > 0:
             self._owing.append((spell, owed_us, is_told))
 
-    def _pay(self, spell: Spell, owed_us: float, is_told: bool) -> float:
+    def _pay(self, spell: SlowSpell, owed_us: float, is_told: bool) -> float:
         paid_us = min(owed_us, self._beyond_us)
         self._beyond_us -= paid_us
         spell.saved_us += paid_us

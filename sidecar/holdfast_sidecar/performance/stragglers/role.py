@@ -9,8 +9,15 @@ from dataclasses import dataclass, field, replace
 from operator import itemgetter
 from typing import NamedTuple
 
-from holdfast_sidecar.performance.stragglers.change import AWAY, GAP, LEAST, NEWEST, Series, Verdict
-from holdfast_sidecar.performance.stragglers.frame import Excess, Frame
+from holdfast_sidecar.performance.stragglers.change import (
+    AWAY,
+    GAP,
+    LEAST,
+    NEWEST,
+    RoleSeries,
+    SlowVerdict,
+)
+from holdfast_sidecar.performance.stragglers.frame import Excess, StepFrame
 from holdfast_sidecar.performance.stragglers.peers import (
     PARTS,
     OwnTimes,
@@ -37,7 +44,7 @@ _squares_of = itemgetter(StepLine._fields.index("squares"))
 
 
 @dataclass(frozen=True)
-class Company:
+class RoleFrame:
     """Of one frame; all sequences in the order of `ranks`."""
 
     ranks: Sequence[int]
@@ -80,7 +87,7 @@ class RoleWork:
         """Whether ranks of this role lately had more to do than others."""
         return self._varied > 0
 
-    def take(self, times: OwnTimes, suspects: Collection[int]) -> Company | None:
+    def take(self, times: OwnTimes, suspects: Collection[int]) -> RoleFrame | None:
         """One frame of two ranks or more; `suspects` teach nothing of what work costs."""
         self.left_out = []
         times = times._replace(lines=of_one_source(times.lines))
@@ -91,7 +98,7 @@ class RoleWork:
         is_varied = is_uneven(told) or (with_squares and is_uneven([s for s in squares if s > 0]))
         self._varied = LASTS if is_varied else max(self._varied - 1, 0)
         if not self.varies:
-            return Company(times.ranks, times.lines, times.own, times.own, times.whole_us)
+            return RoleFrame(times.ranks, times.lines, times.own, times.own, times.whole_us)
         if len(told) < len(tokens):
             silent = [r for r, count in zip(times.ranks, tokens, strict=True) if count <= 0]
             self.left_out.append((silent, "work varies, and no size of theirs is told"))
@@ -100,7 +107,7 @@ class RoleWork:
 
     def _scaled(
         self, times: OwnTimes, with_squares: bool, suspects: Collection[int]
-    ) -> Company | None:
+    ) -> RoleFrame | None:
         tokens = list(map(_tokens_of, times.lines))
         squares = list(map(_squares_of, times.lines)) if with_squares else [0] * len(tokens)
         company = None
@@ -128,7 +135,7 @@ def _only(times: OwnTimes, places: Sequence[int]) -> OwnTimes:
     )
 
 
-def _scaled_by(expected: Sequence[float], times: OwnTimes) -> Company:
+def _scaled_by(expected: Sequence[float], times: OwnTimes) -> RoleFrame:
     usual = statistics.median(expected)
     scaled = [
         own + compute * (usual / e - 1.0)
@@ -136,7 +143,7 @@ def _scaled_by(expected: Sequence[float], times: OwnTimes) -> Company:
     ]
     middle = max(statistics.median(scaled), 1.0)
     by_work = [(e - usual) / middle for e in expected]
-    return Company(times.ranks, times.lines, times.own, scaled, times.whole_us, by_work)
+    return RoleFrame(times.ranks, times.lines, times.own, scaled, times.whole_us, by_work)
 
 
 # What is kept of a rank that may be slow: where its time goes, and how sure that is.
@@ -182,7 +189,9 @@ class Suspicion:
         self._work += share * (work - self._work)
         self._by_work += share * (by_work - self._by_work)
 
-    def excess(self, rank: int, role: str, verdict: Verdict, slowdown: float, peers: int) -> Excess:
+    def excess(
+        self, rank: int, role: str, verdict: SlowVerdict, slowdown: float, peers: int
+    ) -> Excess:
         """What it comes to, in a role of so many."""
         return Excess(
             rank=rank,
@@ -250,16 +259,16 @@ class RoleWatch:
         self.senseless: Sequence[int] = ()
         """Ranks whose newest times make no sense."""
         self._work = RoleWork()
-        self._times = Series()
+        self._times = RoleSeries()
         """Own time beyond the peers', work taken into account, as a part of theirs."""
-        self._amounts = Series(GIVEN_MORE_CAUTION)
+        self._amounts = RoleSeries(GIVEN_MORE_CAUTION)
         """What more work explains, as a part of the peers' time."""
         self._restlessness = Restlessness()
         self._suspicions: dict[int, Suspicion] = {}
         self._told: dict[int, _Told] = {}
 
     def follow(
-        self, lines: Sequence[StepLine], frame: Frame, now_s: float, job_ranks: int
+        self, lines: Sequence[StepLine], frame: StepFrame, now_s: float, job_ranks: int
     ) -> Iterable[Excess]:
         """All of this role who are slow now."""
         self.unjudged, self.left_out = [], set()
@@ -269,7 +278,7 @@ class RoleWatch:
         self._forget(frame, now_s)
         return [told.excess for told in self._told.values()]
 
-    def _forget(self, frame: Frame, now_s: float) -> None:
+    def _forget(self, frame: StepFrame, now_s: float) -> None:
         """Who was told slow, and of whom nothing was heard for long since."""
         span = frame.step - frame.after_step
         self._told = {
@@ -279,7 +288,7 @@ class RoleWatch:
             and (told.step > frame.step - AWAY * span or told.at_s > now_s - SILENT_S)
         }
 
-    def _company(self, lines: Sequence[StepLine]) -> Company | None:
+    def _company(self, lines: Sequence[StepLine]) -> RoleFrame | None:
         """Those who can be compared."""
         own = own_times(lines)
         self.senseless = own.senseless
@@ -301,7 +310,7 @@ class RoleWatch:
         of_role = f" (role {self.role})" if self.role else ""
         self.unjudged.append(f"{spell_ranks(ranks)}{of_role}: {why}")
 
-    def _judge(self, company: Company, frame: Frame, now_s: float, job_ranks: int) -> None:
+    def _judge(self, company: RoleFrame, frame: StepFrame, now_s: float, job_ranks: int) -> None:
         middle = max(statistics.median(company.scaled), 1.0)
         excesses = excesses_of(company.scaled)
         steps = (frame.after_step + 1, frame.step)
@@ -339,7 +348,7 @@ class RoleWatch:
             return f"{varies}, more than {_whose(ranks)} work explains"
         return f"{varies}, and no size of {_whose(ranks)} work is told that could explain it"
 
-    def _suspect(self, company: Company, noticed: set[int]) -> None:
+    def _suspect(self, company: RoleFrame, noticed: set[int]) -> None:
         if not noticed:
             self._suspicions.clear()
             return
@@ -356,7 +365,9 @@ class RoleWatch:
                 suspicion.take(company.lines[place], company.own[place], expected, usual)
                 suspicion.take_work(works[place], by_work)
 
-    def _look_closer(self, rank: int, frame: Frame, now_s: float, least: float, peers: int) -> None:
+    def _look_closer(
+        self, rank: int, frame: StepFrame, now_s: float, least: float, peers: int
+    ) -> None:
         slow = self._times.judge(rank, least, frame.step, now_s)
         given_more = self._amounts.judge(rank, least, frame.step, now_s)
         if slow is None and given_more is None:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from holdfast_sidecar.performance.stragglers.frame import Excess
 from holdfast_sidecar.performance.stragglers.peers import PARTS
-from holdfast_sidecar.performance.stragglers.placement import Place
+from holdfast_sidecar.performance.stragglers.placement import RankPlace
 from holdfast_sidecar.records.findings import Finding, Kind
 from holdfast_sidecar.records.steps import StepLine
 
@@ -138,7 +138,7 @@ class Witness:
     """It trains on none, nor on anything like it."""
 
 
-def hear(findings: Iterable[Finding], place: Place, is_shared_by_mates: bool = True) -> Witness:
+def hear(findings: Iterable[Finding], place: RankPlace, is_shared_by_mates: bool = True) -> Witness:
     """What they say about the rank of this place."""
     about = [one for one in findings if one.node == place.node]
     of_gpu = [
@@ -225,7 +225,7 @@ def _own_us(signals: Signals) -> float:
 
 
 @dataclass(frozen=True)
-class Case:
+class SlowCase:
     """One slow rank and all that is known of it."""
 
     excess: Excess

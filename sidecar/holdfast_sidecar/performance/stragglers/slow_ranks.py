@@ -12,14 +12,14 @@ from dataclasses import dataclass
 
 from holdfast_sidecar.performance.stragglers.causes import UNKNOWN_LINK, Named, advise
 from holdfast_sidecar.performance.stragglers.exchanges import SlowExchange
-from holdfast_sidecar.performance.stragglers.frame import Excess, Frame
+from holdfast_sidecar.performance.stragglers.frame import Excess, StepFrame
 from holdfast_sidecar.performance.stragglers.groups import Circle
-from holdfast_sidecar.performance.stragglers.placement import Place
+from holdfast_sidecar.performance.stragglers.placement import RankPlace
 from holdfast_sidecar.performance.stragglers.step_model import StepModel
-from holdfast_sidecar.performance.stragglers.trouble import Trouble, lasts
+from holdfast_sidecar.performance.stragglers.trouble import SlownessTrouble, lasts
 from holdfast_sidecar.performance.stragglers.what_if import as_its_peers
 from holdfast_sidecar.records.findings import Finding, Kind
-from holdfast_sidecar.records.steps import Cause
+from holdfast_sidecar.records.steps import SlowCause
 
 OF_LINKS = (Kind.LINK_DOWN, Kind.LINK_DEGRADED, Kind.LINK_FLAPPING)
 
@@ -39,7 +39,7 @@ SIGNALS = 4
 
 
 @dataclass(frozen=True)
-class Suspect:
+class SlowSuspect:
     """Who it is, and what says so. `node` empty: it can't be told."""
 
     node: str
@@ -52,7 +52,7 @@ class Suspect:
 
 def suspect(
     slow: Sequence[SlowExchange], quick: Iterable[Circle], findings: Iterable[Finding]
-) -> tuple[Suspect, ...]:
+) -> tuple[SlowSuspect, ...]:
     """Groups with a node in common make one suspect."""
     quick_ones = tuple(quick)
     told = list(findings)
@@ -66,15 +66,15 @@ def suspect(
     return tuple(found)
 
 
-def _inside(node: str, slow: Sequence[SlowExchange]) -> Suspect:
+def _inside(node: str, slow: Sequence[SlowExchange]) -> SlowSuspect:
     own = tuple(one for one in slow if node in one.nodes)
     text = f"groups that lie on node {node} alone exchange slower"
-    return Suspect(node, BY_PATTERN, (text,), own, is_inside=True)
+    return SlowSuspect(node, BY_PATTERN, (text,), own, is_inside=True)
 
 
 def _across(
     slow: Sequence[SlowExchange], quick: Sequence[Circle], findings: Sequence[Finding]
-) -> Suspect:
+) -> SlowSuspect:
     well = frozenset[str]().union(*(one.nodes for one in quick if one.crosses_nodes))
     counts = Counter(node for one in slow for node in one.nodes if node not in well)
     most = max(counts.values(), default=0)
@@ -85,7 +85,7 @@ def _across(
         text = f"all {len(own)} slow groups have node {node} in common, no quick one has"
         if len(own) == 1 and len(slow) == 1:
             text = f"the other nodes of {own[0].group} are in groups that are as quick as ever"
-        return Suspect(node, BY_PATTERN, (text, *_said_of(node, findings)), own)
+        return SlowSuspect(node, BY_PATTERN, (text, *_said_of(node, findings)), own)
     if likely:
         shown = [one for one in slow if likely[0] in one.nodes]
         return _by_signals(shown, likely, findings)
@@ -102,7 +102,7 @@ def _alike(likely: Sequence[str], slow: Sequence[SlowExchange]) -> list[str]:
 
 def _by_signals(
     slow: Sequence[SlowExchange], among: Sequence[str], findings: Sequence[Finding]
-) -> Suspect:
+) -> SlowSuspect:
     said = {node: told for node in among if (told := _said_of(node, findings))}
     weights = {node: weight for node in said if (weight := _weight(node, findings))[0]}
     most = max(weights.values(), default=None)
@@ -110,12 +110,12 @@ def _by_signals(
     if len(heaviest) == 1:
         node = heaviest[0]
         own = tuple(one for one in slow if node in one.nodes) or tuple(slow)
-        return Suspect(node, BY_SIGNAL, said[node], own)
+        return SlowSuspect(node, BY_SIGNAL, said[node], own)
     names = f"{', '.join(among[:NAMED])}{', …' * (len(among) > NAMED)}"
     which = "signals do not agree" if weights else "no signal tells"
     text = f"it is a link of {names}: {which} which node's"
     heard = [line for node in sorted(said) for line in said[node]]
-    return Suspect("", NOT_KNOWN, (text, *heard[:SIGNALS]), tuple(slow))
+    return SlowSuspect("", NOT_KNOWN, (text, *heard[:SIGNALS]), tuple(slow))
 
 
 def _weight(node: str, findings: Sequence[Finding]) -> tuple[int, float]:
@@ -144,8 +144,11 @@ steps."""
 
 
 def slow_links(
-    suspects: Iterable[Suspect], frame: Frame, places: Mapping[int, Place], step_s: float
-) -> list[Trouble]:
+    suspects: Iterable[SlowSuspect],
+    frame: StepFrame,
+    places: Mapping[int, RankPlace],
+    step_s: float,
+) -> list[SlownessTrouble]:
     """One for each that is suspected. Where nobody can be named, it is about all members.
 
     Ranks of one node that compute on its processors have no link between them: what their
@@ -158,23 +161,25 @@ def slow_links(
     ]
 
 
-def _has_device(suspect: Suspect, frame: Frame) -> bool:
+def _has_device(suspect: SlowSuspect, frame: StepFrame) -> bool:
     members = {rank for one in suspect.slow for rank in one.ranks}
     return any(frame.lines[rank].clock_permille for rank in members if rank in frame.lines)
 
 
-def _of_one(suspect: Suspect, places: Mapping[int, Place], step: int, step_s: float) -> Trouble:
+def _of_one(
+    suspect: SlowSuspect, places: Mapping[int, RankPlace], step: int, step_s: float
+) -> SlownessTrouble:
     worst = max(suspect.slow, key=lambda one: one.costs_us)
     members = sorted({rank for one in suspect.slow for rank in one.ranks})
     own = [rank for rank in members if suspect.node and places[rank].node == suspect.node]
-    cause = Cause.GPU_LINK if suspect.is_inside else Cause.LINK
+    cause = SlowCause.GPU_LINK if suspect.is_inside else SlowCause.LINK
     text = (
         f"the exchange of {worst.group} takes {worst.exchange_us / 1e3:.1f} ms of a step, "
         f"{worst.usual_us / 1e3:.1f} ms by {worst.against}, and no rank comes later to it"
     )
     advice = advise(cause) if suspect.node else UNKNOWN_LINK
     since = min(one.since_step for one in suspect.slow)
-    return Trouble(
+    return SlownessTrouble(
         ranks=tuple(own or members),
         node=suspect.node,
         role="",
@@ -198,7 +203,9 @@ def _slowdown(costs_us: float, step_us: float) -> float:
 
 # Troubles of single ranks, put together where they are their host's.
 
-OF_HOSTS = frozenset({Cause.CPU_QUOTA, Cause.CPU_CONTENTION, Cause.MEMORY_PRESSURE, Cause.STORAGE})
+OF_HOSTS = frozenset(
+    {SlowCause.CPU_QUOTA, SlowCause.CPU_CONTENTION, SlowCause.MEMORY_PRESSURE, SlowCause.STORAGE}
+)
 """Ranks of one node that are slow for the same one of these are one trouble: the host's."""
 
 MOST_SINGLE = 8
@@ -208,19 +215,19 @@ MOST_SINGLE = 8
 def slow_ranks(
     excesses: Sequence[Excess],
     named: Mapping[int, Named],
-    places: Mapping[int, Place],
+    places: Mapping[int, RankPlace],
     model: StepModel,
-) -> list[Trouble]:
+) -> list[SlownessTrouble]:
     """All whose cause was named."""
     known = [one for one in excesses if one.rank in named and one.rank in places]
-    uneven = sum(named[one.rank].cause is Cause.UNEVEN_WORK for one in known)
+    uneven = sum(named[one.rank].cause is SlowCause.UNEVEN_WORK for one in known)
     groups: dict[object, list[Excess]] = {}
     for one in known:
         cause, node = named[one.rank].cause, places[one.rank].node
         key: object = one.rank
         if cause in OF_HOSTS:
             key = (cause, node)
-        elif cause is Cause.UNEVEN_WORK and uneven > MOST_SINGLE:
+        elif cause is SlowCause.UNEVEN_WORK and uneven > MOST_SINGLE:
             key = cause
         groups.setdefault(key, []).append(one)
     return [_of_group(group, named, places, model) for group in groups.values()]
@@ -229,14 +236,14 @@ def slow_ranks(
 def _of_group(
     group: Sequence[Excess],
     named: Mapping[int, Named],
-    places: Mapping[int, Place],
+    places: Mapping[int, RankPlace],
     model: StepModel,
-) -> Trouble:
+) -> SlownessTrouble:
     worst = max(group, key=lambda one: one.own_us - one.peers_us)
     nodes = {places[one.rank].node for one in group}
     roles = {one.role for one in group}
     ranks = tuple(sorted(one.rank for one in group))
-    return Trouble(
+    return SlownessTrouble(
         ranks=ranks,
         node=nodes.pop() if len(nodes) == 1 else "",
         role=roles.pop() if len(roles) == 1 else "",
@@ -250,8 +257,8 @@ def _of_group(
     )
 
 
-def beyond_peers(excess: Excess, cause: Cause) -> float:
+def beyond_peers(excess: Excess, cause: SlowCause) -> float:
     """Of a rank that was given more work, what that makes of its time; else what it is slow by."""
-    if cause is not Cause.UNEVEN_WORK:
+    if cause is not SlowCause.UNEVEN_WORK:
         return excess.slowdown
     return excess.own_us / max(1.0, excess.usual_us) - 1

@@ -20,7 +20,7 @@ WITHIN_STEPS = 1 << 14
 """What is longer ago says nothing of today: at 50 ms a step a quarter of an hour."""
 
 
-class Kind(Enum):
+class SpellKind(Enum):
     """What the time of a spell goes into."""
 
     WORK = "work"
@@ -29,7 +29,7 @@ class Kind(Enum):
 
 
 @dataclass(slots=True)
-class Spell:
+class SlowSpell:
     """Sums over its steps, microseconds."""
 
     rank: int
@@ -72,9 +72,9 @@ NEWEST = 16
 class Spells:
     """Those of one rank and kind."""
 
-    kind: Kind
+    kind: SpellKind
     role: str
-    seen: deque[Spell] = field(default_factory=lambda: deque(maxlen=KEPT))
+    seen: deque[SlowSpell] = field(default_factory=lambda: deque(maxlen=KEPT))
     own: Signals | None = None
     peers: Signals | None = None
     frames: int = 0
@@ -93,7 +93,7 @@ class Spells:
             spell.untold_us = 0.0
         return owed_us
 
-    def grow(self, frame_spell: Spell, own: Signals | None, peers: Signals | None) -> Spell:
+    def grow(self, frame_spell: SlowSpell, own: Signals | None, peers: Signals | None) -> SlowSpell:
         """One more frame of it: of the spell that goes on, or of a new one."""
         newest = self.seen[-1] if self.seen else None
         if newest is not None and frame_spell.after_step - newest.step <= newest.steps // BREAK:
@@ -149,15 +149,15 @@ class Chance:
 
     since_step: int = 0
     """From which on all of them are known."""
-    _newest: deque[Spell] = field(default_factory=lambda: deque(maxlen=CHANCES_KEPT))
+    _newest: deque[SlowSpell] = field(default_factory=lambda: deque(maxlen=CHANCES_KEPT))
 
-    def note(self, spell: Spell) -> None:
+    def note(self, spell: SlowSpell) -> None:
         """A new one, which may grow later."""
         if len(self._newest) == CHANCES_KEPT:
             self.since_step = self._newest[0].step
         self._newest.append(spell)
 
-    def explains(self, spells: Sequence[Spell], ranks: int, judged: int) -> bool:
+    def explains(self, spells: Sequence[SlowSpell], ranks: int, judged: int) -> bool:
         """Whether these spells of one rank, the oldest first, may be by chance; of so many ranks of
         its role, and so many that are judged."""
         others = [one for one in self._newest if one.rank != spells[0].rank]
@@ -170,7 +170,7 @@ class Chance:
         return likelihood * len(asked) * judged > SELDOM
 
     def _likelihood(
-        self, spells: Sequence[Spell], others: Sequence[Spell], ranks: int, size: float
+        self, spells: Sequence[SlowSpell], others: Sequence[SlowSpell], ranks: int, size: float
     ) -> float:
         """That so many spells of that size come so soon after one another."""
         times = sum(one.size >= size for one in spells[1:])
@@ -183,7 +183,9 @@ class Chance:
         ever = (len(large) + rarer) / _exposure(step - self.since_step, ranks)
         return at_least(times, max(lately, ever, HICCUPS * rarer) * (step - first))
 
-    def _is_usual(self, spells: Sequence[Spell], others: Sequence[Spell], ranks: int) -> bool:
+    def _is_usual(
+        self, spells: Sequence[SlowSpell], others: Sequence[SlowSpell], ranks: int
+    ) -> bool:
         mine = sum(spell.beyond_us for spell in spells[1:])
         sums: dict[int, float] = {}
         for one in (one for one in others if one.step > spells[0].step):

@@ -21,10 +21,10 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import itemgetter
 
-from holdfast_sidecar.performance.stragglers.frame import Census, Frame
-from holdfast_sidecar.performance.stragglers.groups import Layout
+from holdfast_sidecar.performance.stragglers.frame import Census, StepFrame
+from holdfast_sidecar.performance.stragglers.groups import ParallelLayout
 from holdfast_sidecar.performance.stragglers.peers import PackedTimes
-from holdfast_sidecar.performance.stragglers.placement import PIPELINE, Place
+from holdfast_sidecar.performance.stragglers.placement import PIPELINE, RankPlace
 from holdfast_sidecar.records.steps import StepLine
 
 KNOWN_SLOWEST = 16
@@ -34,7 +34,7 @@ KNOWN_SLOWEST = 16
 class StepModel:
     """One frame's times in that layout. Microseconds of a step."""
 
-    layout: Layout
+    layout: ParallelLayout
     own: Mapping[int, float]
     total_us: float
     """As it was measured."""
@@ -137,7 +137,7 @@ _TOTAL = itemgetter(StepLine._fields.index("total"))
 
 
 def model(
-    frame: Frame, layout: Layout, filling: float = 0.0, even_filling: float = 0.0
+    frame: StepFrame, layout: ParallelLayout, filling: float = 0.0, even_filling: float = 0.0
 ) -> StepModel:
     """The model of a frame; ranks that told nothing of it count as having done nothing."""
     times = frame.own_us
@@ -171,10 +171,10 @@ NO_STAGE = "bubble: of some stages no rank told of the newest steps"
 
 
 def bubble_share(
-    lines: Sequence[StepLine], places: Mapping[int, Place]
+    lines: Sequence[StepLine], places: Mapping[int, RankPlace]
 ) -> tuple[float | None, str]:
     """Parts of one, and why it isn't known. Neither: there is no pipeline."""
-    stages: dict[int, list[tuple[StepLine, Place]]] = {}
+    stages: dict[int, list[tuple[StepLine, RankPlace]]] = {}
     count = 1
     for line in lines:
         place = places.get(line.rank)
@@ -192,7 +192,7 @@ def bubble_share(
     return max(0.0, 1.0 - busy_us / total_us), ""
 
 
-def _busy_us(ranks: Sequence[tuple[StepLine, Place]]) -> float:
+def _busy_us(ranks: Sequence[tuple[StepLine, RankPlace]]) -> float:
     """A stage's own work, and what it waits for besides the pipeline; mean of its ranks."""
     busy = 0
     for line, place in ranks:
@@ -238,7 +238,7 @@ class Filling:
     _is_last: bool = False
     """The slowest stage is."""
 
-    def follow(self, frame: Frame, places: Mapping[int, Place]) -> None:
+    def follow(self, frame: StepFrame, places: Mapping[int, RankPlace]) -> None:
         """Take one more frame."""
         if self._census.read(places):
             self._micro_batches = max((one.micro_batches for one in places.values()), default=0)
@@ -258,7 +258,7 @@ class Filling:
         fewest = 0.0 if self._is_last else 1 / (PER_STAGE * len(self._census.by_stage))
         self.even = max(self.share, fewest)
 
-    def _read(self, frame: Frame, places: Mapping[int, Place]) -> float | None:
+    def _read(self, frame: StepFrame, places: Mapping[int, RankPlace]) -> float | None:
         own: dict[int, float] = {}
         waits: dict[int, float] = {}
         for stage, ranks in self._census.by_stage.items():
@@ -274,7 +274,7 @@ class Filling:
         return min(1.0, max(0.0, waits[slowest] / others)) if others > 0 else None
 
 
-def _waits_us(line: StepLine, place: Place) -> float:
+def _waits_us(line: StepLine, place: RankPlace) -> float:
     """What it has nothing to do for, and does not wait elsewhere than in the pipeline."""
     elsewhere = sum(line[waits] for waits in place.waits_elsewhere)
     return float(line.total - line.own_us - elsewhere)

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from holdfast_sidecar.performance.stragglers.causes import Named, advise
-from holdfast_sidecar.performance.stragglers.placement import Place
+from holdfast_sidecar.performance.stragglers.placement import RankPlace
 from holdfast_sidecar.performance.stragglers.step_model import StepModel
-from holdfast_sidecar.records.steps import Cause, StepLine
+from holdfast_sidecar.records.steps import SlowCause, StepLine
 
 MOST_CERTAIN: Mapping[int, float] = {2: 0.6, 3: 0.85, 4: 0.95}
 """Ranks of a role -> at most so sure. Of two, the slower may as well be the one that is right and
@@ -22,7 +22,7 @@ PERSISTS_S = 30.0
 
 
 @dataclass(frozen=True)
-class Trouble:
+class SlownessTrouble:
     """One of them, as one frame shows it."""
 
     ranks: tuple[int, ...]
@@ -71,7 +71,7 @@ def lasts(since_step: int, step: int, step_s: float) -> bool:
     return steps >= PERSISTS_STEPS and steps * step_s >= PERSISTS_S
 
 
-def apportion(troubles: Sequence[Trouble], model: StepModel) -> list[float]:
+def apportion(troubles: Sequence[SlownessTrouble], model: StepModel) -> list[float]:
     """What a step takes longer for each of them, microseconds.
 
     Two that are equally slow cost nothing each, as the other one is still there, but much together:
@@ -90,7 +90,7 @@ def apportion(troubles: Sequence[Trouble], model: StepModel) -> list[float]:
     ]
 
 
-def _slowest(trouble: Trouble, model: StepModel) -> float:
+def _slowest(trouble: SlownessTrouble, model: StepModel) -> float:
     own = model.own
     return max((own.get(rank, us) - us for rank, us in trouble.quick.items()), default=0.0)
 
@@ -179,8 +179,8 @@ SURE = 0.9
 
 
 def compilers(
-    found: Sequence[Recompiling], places: Mapping[int, Place], step: int, step_us: float
-) -> list[Trouble]:
+    found: Sequence[Recompiling], places: Mapping[int, RankPlace], step: int, step_us: float
+) -> list[SlownessTrouble]:
     """None or one."""
     known = [one for one in found if one.rank in places]
     if not known:
@@ -194,12 +194,12 @@ def compilers(
     )
     since = min(one.since_step for one in known)
     return [
-        Trouble(
+        SlownessTrouble(
             ranks=tuple(sorted(one.rank for one in known)),
             node=nodes.pop() if len(nodes) == 1 else "",
             role="",
             named=Named(
-                Cause.RECOMPILATION, SURE, (text,), advise(Cause.RECOMPILATION), "compiling"
+                SlowCause.RECOMPILATION, SURE, (text,), advise(SlowCause.RECOMPILATION), "compiling"
             ),
             slowdown=worst.lost_us / max(1.0, step_us),
             confidence=SURE,

@@ -10,13 +10,13 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from holdfast_sidecar.performance.stragglers.exchanges import SlowExchange
-from holdfast_sidecar.performance.stragglers.frame import Excess, Frame
-from holdfast_sidecar.performance.stragglers.groups import Layout, lay_out
-from holdfast_sidecar.performance.stragglers.placement import Place
+from holdfast_sidecar.performance.stragglers.frame import Excess, StepFrame
+from holdfast_sidecar.performance.stragglers.groups import ParallelLayout, lay_out
+from holdfast_sidecar.performance.stragglers.placement import RankPlace
 from holdfast_sidecar.performance.stragglers.step_model import Filling, StepModel, model
-from holdfast_sidecar.performance.stragglers.trouble import Trouble
+from holdfast_sidecar.performance.stragglers.trouble import SlownessTrouble
 from holdfast_sidecar.performance.stragglers.workload import EvenWork
-from holdfast_sidecar.records.steps import Cause, WhatIf
+from holdfast_sidecar.records.steps import SlowCause, WhatIf
 
 MOST_RANKS = 8
 """Whose absence is worked out one by one, the slowest first: the ninth hides behind the eighth."""
@@ -70,8 +70,8 @@ class WhatIfs:
     """Follows one attempt. Whoever says how much faster the job would be asks here: what is told of
     a slow rank and what would be without it are the same number."""
 
-    _places: Mapping[int, Place] | None = None
-    _layout: Layout | None = None
+    _places: Mapping[int, RankPlace] | None = None
+    _layout: ParallelLayout | None = None
     _accounts: dict[Key, _Account] = field(default_factory=dict)
     _filling: Filling = field(default_factory=Filling)
     work: EvenWork = field(default_factory=EvenWork)
@@ -80,12 +80,12 @@ class WhatIfs:
 
     def follow(
         self,
-        frame: Frame,
+        frame: StepFrame,
         one: StepModel,
         excesses: Sequence[Excess],
-        causes: Mapping[int, Cause] | None = None,
+        causes: Mapping[int, SlowCause] | None = None,
         exchanges: Sequence[SlowExchange] = (),
-        troubles: Sequence[Trouble] = (),
+        troubles: Sequence[SlownessTrouble] = (),
     ) -> tuple[WhatIf, ...]:
         """What is worth telling after one more frame, of which `read` made that model; the largest
         gain first."""
@@ -112,12 +112,14 @@ class WhatIfs:
         ]
         return tuple(sorted(told, key=lambda one: -one.gain))
 
-    def gain(self, trouble: Trouble) -> float:
+    def gain(self, trouble: SlownessTrouble) -> float:
         """So much faster the job would be without it, as a part of one: over the newest steps."""
         account = self._accounts.get(key_of(trouble))
         return 0.0 if account is None else max(0.0, account.gain)
 
-    def _by_many(self, frame: Frame, one: StepModel, slow: Collection[int]) -> Mapping[Key, float]:
+    def _by_many(
+        self, frame: StepFrame, one: StepModel, slow: Collection[int]
+    ) -> Mapping[Key, float]:
         """What a step would take if all ranks had other work, even work or that of even stages, as
         a part of what it takes; of thousands of ranks it is looked at now and then, and holds until
         the next time."""
@@ -132,7 +134,7 @@ class WhatIfs:
             self._shares = {key: us / total_us for key, us in without.items()} if total_us else {}
         return self._shares
 
-    def read(self, frame: Frame, places: Mapping[int, Place]) -> StepModel:
+    def read(self, frame: StepFrame, places: Mapping[int, RankPlace]) -> StepModel:
         """The frame's model; the layout is worked out again when places have changed. They are
         held, and nobody changes them there."""
         before, self._places = self._places, places
@@ -142,12 +144,12 @@ class WhatIfs:
         return model(frame, self._layout, self._filling.share, self._filling.even)
 
 
-def key_of(trouble: Trouble) -> Key:
+def key_of(trouble: SlownessTrouble) -> Key:
     """As which its gain is added up: the what-if's that says the same, where there is one. Of
     several ranks together another number is told once another one joins them."""
     first, *others = sorted(trouble.accounts)
     if first.startswith("stage "):
-        return EVEN_STAGES if trouble.named.cause is Cause.PIPELINE else ("stage", first)
+        return EVEN_STAGES if trouble.named.cause is SlowCause.PIPELINE else ("stage", first)
     if first.startswith("rank ") and not others:
         return "rank", first
     return UNTOLD, " ".join([str(len(others)), first, *others[:MOST_RANKS]])
@@ -181,11 +183,11 @@ def as_its_peers(one: StepModel, excess: Excess) -> dict[int, float]:
 def _by_cause(
     one: StepModel,
     excesses: Sequence[Excess],
-    causes: Mapping[int, Cause],
+    causes: Mapping[int, SlowCause],
     exchanges: Sequence[SlowExchange],
     told: set[int],
 ) -> dict[Key, float]:
-    by_cause: dict[Cause, dict[int, float]] = {}
+    by_cause: dict[SlowCause, dict[int, float]] = {}
     for excess in excesses:
         cause = causes.get(excess.rank)
         if cause is not None:
@@ -198,6 +200,6 @@ def _by_cause(
     }
     costs = max((exchange.costs_us for exchange in exchanges), default=0.0)
     if costs > 0:
-        key = ("cause", Cause.LINK.value)
+        key = ("cause", SlowCause.LINK.value)
         found[key] = max(0.0, found.get(key, one.total_us) - costs)
     return found

@@ -18,7 +18,7 @@ from operator import and_, attrgetter
 from typing import NamedTuple
 
 from holdfast.contract.page import RING_CAPACITY, Identity, Record, RecordFlag, Word
-from holdfast_sidecar.performance.stragglers.load import Counts, Load, Meter, Surroundings
+from holdfast_sidecar.performance.stragglers.load import Counts, Load, Meter, NodeLoad
 from holdfast_sidecar.ranks.observation import RankLook
 from holdfast_sidecar.records.steps import StepLine, spell
 
@@ -145,7 +145,7 @@ _MEANS = 11
 _WAITS = 4
 
 
-class Block(NamedTuple):
+class BlockKey(NamedTuple):
     """Whose line it is, and of which steps."""
 
     rank: int
@@ -157,7 +157,7 @@ class Block(NamedTuple):
     parts, as the host's clock says when the host was kept and no more."""
 
 
-def condense(block: Block, records: Sequence[Record], load: Load) -> StepLine:
+def condense(block: BlockKey, records: Sequence[Record], load: Load) -> StepLine:
     """One line of these records."""
     ordinary = [record for record in records if is_ordinary(record)]
     by_device = _by_device(records, ordinary)
@@ -299,9 +299,7 @@ class RankWindow:
         self.pace_us.extend(record.total_us for record in counted if not is_rare(record))
         return counted
 
-    def take(
-        self, records: Iterable[Record], stride: int, around: Surroundings
-    ) -> Iterator[StepLine]:
+    def take(self, records: Iterable[Record], stride: int, around: NodeLoad) -> Iterator[StepLine]:
         """Put them into blocks of `stride` steps; the blocks that are over now."""
         for record in records:
             if self._block and record.step <= self._block[-1].step:
@@ -327,8 +325,8 @@ class RankWindow:
             self.stride = stride
         self._ends = ((step - 1) // self.stride + 1) * self.stride
 
-    def _close(self, around: Surroundings) -> StepLine:
-        block = Block(self.identity.rank, self._ends, self.stride, self.rhythm.is_known)
+    def _close(self, around: NodeLoad) -> StepLine:
+        block = BlockKey(self.identity.rank, self._ends, self.stride, self.rhythm.is_known)
         line = condense(block, self._block, self.meter.read(around))
         self.told.append((self._block[-1].end_ns, spell(line)))
         self._block = []
@@ -336,7 +334,7 @@ class RankWindow:
 
 
 @dataclass
-class Windows:
+class NodeWindows:
     """Those of one node's ranks; all of it ends with the attempt."""
 
     stride: int = 0
@@ -351,7 +349,7 @@ class Windows:
         self,
         looks: Iterable[RankLook],
         counts: Mapping[int, Counts],
-        around: Mapping[int, Surroundings],
+        around: Mapping[int, NodeLoad],
     ) -> list[StepLine]:
         """The lines that are new. looks: of just now, each with its new records."""
         looks = list(looks)
@@ -373,15 +371,13 @@ class Windows:
         return [text for window in self._ranks.values() for text in window.tell(now_s)]
 
     def _take(
-        self, rank: int, records: Sequence[Record], around: Mapping[int, Surroundings]
+        self, rank: int, records: Sequence[Record], around: Mapping[int, NodeLoad]
     ) -> Iterator[StepLine]:
         if not self.stride:
             self._waiting.setdefault(rank, deque(maxlen=RING_CAPACITY)).extend(records)
             return
         for earlier in (self._waiting.pop(rank, ()), records):
-            yield from self._ranks[rank].take(
-                earlier, self.stride, around.get(rank, Surroundings())
-            )
+            yield from self._ranks[rank].take(earlier, self.stride, around.get(rank, NodeLoad()))
 
     def _keep(self, looks: Iterable[RankLook]) -> None:
         """A page that changed hands, and an attempt above all, begins from nothing."""

@@ -17,9 +17,9 @@ from itertools import combinations
 from operator import itemgetter
 from statistics import fmean
 
-from holdfast_sidecar.performance.stragglers.frame import Frame
+from holdfast_sidecar.performance.stragglers.frame import StepFrame
 from holdfast_sidecar.performance.stragglers.peers import PARTS
-from holdfast_sidecar.performance.stragglers.placement import Place
+from holdfast_sidecar.performance.stragglers.placement import RankPlace
 from holdfast_sidecar.performance.stragglers.statistics import MAD_TO_SIGMA
 from holdfast_sidecar.records.steps import StepLine
 
@@ -195,7 +195,7 @@ class EvenWork:
     _fits: dict[str, WorkFit] = field(default_factory=dict)
 
     def follow(
-        self, frame: Frame, places: Mapping[int, Place], slow: Collection[int]
+        self, frame: StepFrame, places: Mapping[int, RankPlace], slow: Collection[int]
     ) -> dict[int, float]:
         """rank -> its own time, microseconds of a step, if all ranks of its role had the same work;
         empty while that is not known. `slow` ones teach nothing of what work costs."""
@@ -331,7 +331,7 @@ class _Chunk:
 
 
 @dataclass(frozen=True)
-class Means:
+class StretchMeans:
     """Of the stretch; microseconds of a step."""
 
     first_step: int
@@ -356,7 +356,7 @@ class Stretch:
                 one.rare_steps += line.stride
                 one.rare_us += float(line.lost * line.stride)
 
-    def take(self, frame: Frame) -> None:
+    def take(self, frame: StepFrame) -> None:
         """One more frame."""
         if not self._chunks or self._chunks[-1].frames >= CHUNK_FRAMES:
             self._chunks.append(_Chunk(frame.after_step + 1))
@@ -374,7 +374,7 @@ class Stretch:
     def _looks_at(self, rank: int) -> bool:
         return rank % self._every == 0
 
-    def means(self) -> Means | None:
+    def means(self) -> StretchMeans | None:
         """None: no rank told of any."""
         ranks: dict[int, _Sum] = {}
         for chunk in self._chunks:
@@ -390,7 +390,7 @@ class Stretch:
                 us, rank = max((means[at], rank) for rank, means in by_rank.items())
                 most[name] = (rank, us)
         middle[TOTAL] = statistics.median(m[0] + m[_LOST] for m in by_rank.values())
-        return Means(self._chunks[0].first_step, middle, most)
+        return StretchMeans(self._chunks[0].first_step, middle, most)
 
 
 def _added(one: _Sum, other: _Sum) -> _Sum:

@@ -13,7 +13,7 @@ from holdfast.contract.snapshot_file import (
     JOB_OFFSET,
     MAGIC,
     OWN_DIRECTORY,
-    Word,
+    HeaderWord,
     offsets,
     parse_header,
     slot_name,
@@ -31,25 +31,25 @@ def slot_bytes(
     state = json.dumps({"step": step}).encode()
     state_offset, data_offset, size = offsets(len(layout), 4096, len(data))
     words = {
-        Word.MAGIC: MAGIC,
-        Word.SEALED: step + 1,
-        Word.STEP: step,
-        Word.ATTEMPT: attempt,
-        Word.EPOCH: 1,
-        Word.RANK: rank,
-        Word.WORLD_SIZE: 2,
-        Word.FILE_SIZE: size,
-        Word.LAYOUT_SIZE: len(layout),
-        Word.LAYOUT_CRC: zlib.crc32(layout),
-        Word.STATE_OFFSET: state_offset,
-        Word.STATE_CAPACITY: 4096,
-        Word.STATE_SIZE: len(state),
-        Word.STATE_CRC: zlib.crc32(state),
-        Word.DATA_OFFSET: data_offset,
-        Word.DATA_SIZE: len(data),
-        Word.SEALED_NS: time.monotonic_ns(),
-        Word.CHECKED: step + 1 if checked else 0,
-        Word.DATA_CRC: zlib.crc32(data) if checked else 0,
+        HeaderWord.MAGIC: MAGIC,
+        HeaderWord.SEALED: step + 1,
+        HeaderWord.STEP: step,
+        HeaderWord.ATTEMPT: attempt,
+        HeaderWord.EPOCH: 1,
+        HeaderWord.RANK: rank,
+        HeaderWord.WORLD_SIZE: 2,
+        HeaderWord.FILE_SIZE: size,
+        HeaderWord.LAYOUT_SIZE: len(layout),
+        HeaderWord.LAYOUT_CRC: zlib.crc32(layout),
+        HeaderWord.STATE_OFFSET: state_offset,
+        HeaderWord.STATE_CAPACITY: 4096,
+        HeaderWord.STATE_SIZE: len(state),
+        HeaderWord.STATE_CRC: zlib.crc32(state),
+        HeaderWord.DATA_OFFSET: data_offset,
+        HeaderWord.DATA_SIZE: len(data),
+        HeaderWord.SEALED_NS: time.monotonic_ns(),
+        HeaderWord.CHECKED: step + 1 if checked else 0,
+        HeaderWord.DATA_CRC: zlib.crc32(data) if checked else 0,
     }
     content = bytearray(size)
     for word, value in words.items():
@@ -80,7 +80,7 @@ def write_slot(
     return path
 
 
-def set_word(path: Path, word: Word, value: int) -> None:
+def set_word(path: Path, word: HeaderWord, value: int) -> None:
     """Store a header's word."""
     with path.open("r+b") as file:
         file.seek(8 * word)

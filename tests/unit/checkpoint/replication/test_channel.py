@@ -17,17 +17,17 @@ from holdfast_sidecar.checkpoint.replication.wire import (
     HEADER,
     LIMITS,
     Channel,
-    Credentials,
-    Kind,
-    Refused,
+    FrameKind,
+    PeerCredentials,
+    ProtocolError,
     Wire,
     answer,
     call,
     number,
 )
 
-SERVER = Credentials("job", 3, "a", bytes(32))
-CLIENT = Credentials("job", 3, "b", bytes(32))
+SERVER = PeerCredentials("job", 3, "a", bytes(32))
+CLIENT = PeerCredentials("job", 3, "b", bytes(32))
 SOON_S = 5.0
 
 
@@ -44,7 +44,7 @@ class Answering:
     """The serving side in a thread, and what came of it."""
 
     end: socket.socket
-    own: Credentials = SERVER
+    own: PeerCredentials = SERVER
     channel: Channel | None = None
     error: Exception | None = None
     _thread: threading.Thread = field(init=False)
@@ -56,7 +56,7 @@ class Answering:
     def _answer(self) -> None:
         try:
             self.channel = answer(Wire(self.end), self.own, SOON_S)
-        except (Refused, OSError) as error:
+        except (ProtocolError, OSError) as error:
             self.error = error
             self.end.close()
 
@@ -89,18 +89,18 @@ def test_two_that_know_the_key_talk_both_ways(ends: tuple[socket.socket, socket.
 @pytest.mark.parametrize(
     ("own", "expected", "server_says"),
     [
-        (Credentials("job", 3, "b", b"1" * 32), "a", "hung up"),
-        (Credentials("job", 2, "b", bytes(32)), "a", "attempt 2 where it is 3"),
-        (Credentials("other", 3, "b", bytes(32)), "a", "job 'other' where it is 'job'"),
+        (PeerCredentials("job", 3, "b", b"1" * 32), "a", "hung up"),
+        (PeerCredentials("job", 2, "b", bytes(32)), "a", "attempt 2 where it is 3"),
+        (PeerCredentials("other", 3, "b", bytes(32)), "a", "job 'other' where it is 'job'"),
         (CLIENT, "c", "hung up"),
     ],
     ids=["another key", "an earlier attempt", "another job", "not the node that was called"],
 )
 def test_no_channel_comes_about_with(
-    own: Credentials, expected: str, server_says: str, ends: tuple[socket.socket, socket.socket]
+    own: PeerCredentials, expected: str, server_says: str, ends: tuple[socket.socket, socket.socket]
 ) -> None:
     serving = Answering(ends[0])
-    with pytest.raises((Refused, OSError)):
+    with pytest.raises((ProtocolError, OSError)):
         call(Wire(ends[1]), own, expected, SOON_S)
     ends[1].close()
     assert server_says in str(serving.finish().error)
@@ -177,7 +177,7 @@ def test_a_repeated_a_dropped_and_an_altered_frame_are_refused() -> None:
                 client.send({"step": 2})
             else:
                 client.send_chunk(memoryview(b"step"))
-            with pytest.raises(Refused, match=r"altered|kind"):
+            with pytest.raises(ProtocolError, match=r"altered|kind"):
                 server.receive()
 
 
@@ -190,16 +190,16 @@ def test_what_goes_out_does_not_come_back_in(ends: tuple[socket.socket, socket.s
     recorder.sent.clear()
     client.send({"step": 1})
     ends[0].sendall(recorder.sent)
-    with pytest.raises(Refused, match="altered"):
+    with pytest.raises(ProtocolError, match="altered"):
         client.receive()
 
 
-@pytest.mark.parametrize("kind", list(Kind))
+@pytest.mark.parametrize("kind", list(FrameKind))
 def test_more_than_a_frame_may_hold_is_refused_before_it_is_read(
-    kind: Kind, ends: tuple[socket.socket, socket.socket]
+    kind: FrameKind, ends: tuple[socket.socket, socket.socket]
 ) -> None:
     ends[1].sendall(HEADER.pack(kind, LIMITS[kind] + 1))
-    with pytest.raises(Refused, match="where none may be"):
+    with pytest.raises(ProtocolError, match="where none may be"):
         Wire(ends[0]).receive(kind, memoryview(bytearray(2 * CHUNK_SIZE)), 0, SOON_S)
 
 
@@ -208,7 +208,7 @@ def test_a_chunk_larger_than_what_is_left_is_refused(
 ) -> None:
     client, server = both(ends)
     client.send_chunk(memoryview(bytes(101)))
-    with pytest.raises(Refused, match="101 bytes"):
+    with pytest.raises(ProtocolError, match="101 bytes"):
         server.receive_chunk(memoryview(bytearray(100)))
 
 
@@ -217,7 +217,7 @@ def test_an_empty_chunk_does_not_keep_a_transfer_going(
 ) -> None:
     client, server = both(ends)
     client.send_chunk(memoryview(b""))
-    with pytest.raises(Refused, match="empty"):
+    with pytest.raises(ProtocolError, match="empty"):
         server.receive_chunk(memoryview(bytearray(100)))
 
 
@@ -239,7 +239,7 @@ def test_a_caller_that_drips_is_not_waited_for_beyond_the_limit_of_the_whole() -
 
         wire = Wire(Dripping(), lambda: float(next(clock)))  # type: ignore[arg-type]
         with pytest.raises(TimeoutError):
-            wire.receive(Kind.HELLO, memoryview(bytearray(1024)), 0, 4.0)
+            wire.receive(FrameKind.HELLO, memoryview(bytearray(1024)), 0, 4.0)
 
 
 def test_garbage_never_becomes_a_channel_nor_anything_but_a_refusal() -> None:
@@ -249,7 +249,7 @@ def test_garbage_never_becomes_a_channel_nor_anything_but_a_refusal() -> None:
         with one, other:
             other.sendall(garbage(chance))
             other.shutdown(socket.SHUT_WR)
-            with pytest.raises((Refused, OSError)):
+            with pytest.raises((ProtocolError, OSError)):
                 answer(Wire(one), SERVER, SOON_S)
 
 
@@ -278,22 +278,22 @@ def garbage(chance: random.Random) -> bytes:
 @pytest.mark.parametrize("value", [None, "7", 7.0, True, [7]])
 def test_only_a_number_is_a_number(value: object) -> None:
     assert number({"step": 7}, "step") == 7
-    with pytest.raises(Refused):
+    with pytest.raises(ProtocolError):
         number({"step": value}, "step")
 
 
 def test_a_secret_is_not_in_what_is_printed_of_its_holder() -> None:
     secret = b"\x17" * 32
-    assert "\\x17" not in repr(Credentials("job", 3, "a", secret))
-    assert secret.hex() not in repr(Credentials("job", 3, "a", secret))
+    assert "\\x17" not in repr(PeerCredentials("job", 3, "a", secret))
+    assert secret.hex() not in repr(PeerCredentials("job", 3, "a", secret))
 
 
 def say(wire: Wire, message: dict[str, object]) -> None:
-    wire.send(Kind.HELLO, json.dumps(message).encode(), b"", SOON_S)
+    wire.send(FrameKind.HELLO, json.dumps(message).encode(), b"", SOON_S)
 
 
 def hear(wire: Wire) -> dict[str, Any]:
     room = bytearray(1024)
-    size, _ = wire.receive(Kind.HELLO, memoryview(room), 0, SOON_S)
+    size, _ = wire.receive(FrameKind.HELLO, memoryview(room), 0, SOON_S)
     message: dict[str, Any] = json.loads(room[:size])
     return message

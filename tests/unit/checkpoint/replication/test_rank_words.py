@@ -7,7 +7,7 @@ import pytest
 from tests.unit.pretend_pages import set_word, write_page
 
 from holdfast.contract.page import ORDER_SIZE, Order, OrderKind, Word, order_offset, parse_order
-from holdfast_sidecar.checkpoint.replication.fetch import Tally
+from holdfast_sidecar.checkpoint.replication.fetch import TransferCounts
 from holdfast_sidecar.checkpoint.replication.server import Hosting
 from holdfast_sidecar.checkpoint.replication.transfer import NO_MORE, Existing, RankWords
 
@@ -82,7 +82,7 @@ def test_only_what_is_new_is_said(words: RankWords, page_path: Path) -> None:
 def test_a_rank_that_was_let_go_is_not_made_to_wait_by_a_late_confirmation(
     page_path: Path,
 ) -> None:
-    hosting = Hosting(page_path.parent, "127.0.0.1:0", Tally())
+    hosting = Hosting(page_path.parent, "127.0.0.1:0", TransferCounts())
     hosting.speak_to(2)
     hosting._confirm(2, 5, 6)
     hosting.release(5)

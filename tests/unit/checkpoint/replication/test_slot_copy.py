@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from tests.unit.checkpoint.replication.slots import JOB, data_of, set_word, slot_bytes, write_slot
 
-from holdfast.contract.snapshot_file import HEADER_SIZE, Word, parse_header
+from holdfast.contract.snapshot_file import HEADER_SIZE, HeaderWord, parse_header
 from holdfast_sidecar.checkpoint.replication.slots import (
     Expected,
-    SlotBusy,
     SlotCopy,
+    SlotInUse,
     clear,
     holding,
     is_plausible,
@@ -20,7 +20,7 @@ from holdfast_sidecar.checkpoint.replication.slots import (
     sealed_slots,
     zones,
 )
-from holdfast_sidecar.checkpoint.replication.wire import Refused
+from holdfast_sidecar.checkpoint.replication.wire import ProtocolError
 
 
 def begin(path: Path, content: bytes) -> SlotCopy:
@@ -74,7 +74,7 @@ def test_what_is_being_read_is_not_overwritten(tmp_path: Path) -> None:
     path.write_bytes(content)
     with holding(path, 0, 7) as held:
         assert held is not None
-        with pytest.raises(SlotBusy):
+        with pytest.raises(SlotInUse):
             begin(path, slot_bytes(3, 9, data=b"new"))
     assert data_of(path) == (7, b"old")
 
@@ -87,7 +87,7 @@ def test_what_is_being_written_is_not_read(tmp_path: Path) -> None:
             assert held is None
     with holding(path, 0, 7) as held:
         assert held is not None
-        set_word(path, Word.SEALED, 9)
+        set_word(path, HeaderWord.SEALED, 9)
         assert not held.is_still_sealed()
 
 
@@ -98,7 +98,7 @@ def test_a_state_that_does_not_fit_its_checksum_is_not_sealed(tmp_path: Path) ->
     content[header.state_offset] ^= 1
     copy = begin(tmp_path / "rank-3-slot-0", bytes(content))
     crc = fill(copy, bytes(content))
-    with pytest.raises(Refused, match="checksum"):
+    with pytest.raises(ProtocolError, match="checksum"):
         copy.seal(crc)
     copy.close()
     assert sealed_slots(tmp_path) == []
@@ -127,28 +127,30 @@ def test_without_room_nothing_is_left_behind(
     ids=["job", "rank", "attempt", "step"],
 )
 def test_what_was_not_asked_for_is_refused(expected: Expected) -> None:
-    with pytest.raises(Refused, match="another slot"):
+    with pytest.raises(ProtocolError, match="another slot"):
         parse_expected(slot_bytes(3, 7)[:HEADER_SIZE], expected)
 
 
 @pytest.mark.parametrize(
     ("word", "value"),
     [
-        (Word.MAGIC, 0),
-        (Word.LAYOUT_SIZE, 2**40),
-        (Word.STATE_SIZE, 5000),
-        (Word.STATE_CAPACITY, 2**63),
-        (Word.DATA_SIZE, 2**50),
-        (Word.DATA_OFFSET, 64),
-        (Word.FILE_SIZE, 100),
+        (HeaderWord.MAGIC, 0),
+        (HeaderWord.LAYOUT_SIZE, 2**40),
+        (HeaderWord.STATE_SIZE, 5000),
+        (HeaderWord.STATE_CAPACITY, 2**63),
+        (HeaderWord.DATA_SIZE, 2**50),
+        (HeaderWord.DATA_OFFSET, 64),
+        (HeaderWord.FILE_SIZE, 100),
     ],
 )
-def test_a_header_whose_zones_overlap_or_leave_the_file_is_refused(word: Word, value: int) -> None:
+def test_a_header_whose_zones_overlap_or_leave_the_file_is_refused(
+    word: HeaderWord, value: int
+) -> None:
     raw = bytearray(slot_bytes(3, 7, data=b"weights"))
     raw[8 * word : 8 * word + 8] = value.to_bytes(8, "little")
     header = parse_header(raw)
     assert header is None or not is_plausible(header)
-    with pytest.raises(Refused, match="no slot"):
+    with pytest.raises(ProtocolError, match="no slot"):
         parse_expected(bytes(raw[:HEADER_SIZE]), Expected(JOB, 3, 0, 7))
 
 

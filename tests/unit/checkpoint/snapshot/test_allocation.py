@@ -13,7 +13,7 @@ from tests.unit.checkpoint.snapshot.slots import SIZE, filled
 from holdfast.contract.snapshot_file import COPIES_DIRECTORY, OWN_DIRECTORY
 from holdfast_sidecar.checkpoint.snapshot.files import SlotBusy, read_slots
 from holdfast_sidecar.checkpoint.snapshot.slots import Allocation, Needs, allocate, held_bytes
-from holdfast_sidecar.policy.replication import Margin, Room, Wish
+from holdfast_sidecar.policy.replication import Margin, SnapshotSpace, Wish
 
 WISH = Wish(slots=3, share=1.0)
 
@@ -25,9 +25,9 @@ class Free:
     bytes_free: int = 10**9
     held: list[int] = field(default_factory=list)
 
-    def read(self, held_bytes: int) -> Room:
+    def read(self, held_bytes: int) -> SnapshotSpace:
         self.held.append(held_bytes)
-        return Room(self.bytes_free, self.bytes_free)
+        return SnapshotSpace(self.bytes_free, self.bytes_free)
 
     def read_margin(self) -> Margin | None:
         return None

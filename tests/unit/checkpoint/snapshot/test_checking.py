@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from tests.unit.checkpoint.snapshot.slots import filled, seal, store
 
-from holdfast.contract.snapshot_file import Word
+from holdfast.contract.snapshot_file import HeaderWord
 from holdfast_sidecar.checkpoint.snapshot import files
 from holdfast_sidecar.checkpoint.snapshot.files import (
     Checking,
-    Pace,
+    ReadRate,
     SlotFile,
     check_slot,
     choose,
@@ -62,7 +62,7 @@ def test_a_slot_that_is_overwritten_meanwhile_gets_none(tmp_path: Path, step: in
 def test_a_slot_that_is_torn_meanwhile_gets_none(tmp_path: Path) -> None:
     path = filled(tmp_path, 0, 0, step=7)
     before = slot(tmp_path).header
-    store(path, Word.SEALED, 0)
+    store(path, HeaderWord.SEALED, 0)
     assert not check_slot(path, before, no_pause)
 
 
@@ -93,7 +93,7 @@ def test_the_newest_slot_comes_first_and_none_twice(tmp_path: Path) -> None:
     for number, step in enumerate((7, 9, 8)):
         seal(filled(tmp_path, 0, number, step), step, sealed_ns=0)
     read = []
-    while (chosen := choose(read_slots(tmp_path), Pace(1e9), 10 * S)) is not None:
+    while (chosen := choose(read_slots(tmp_path), ReadRate(1e9), 10 * S)) is not None:
         read.append(chosen.sealed_step)
         check_slot(chosen.path, chosen.header, no_pause)
     assert read == [9, 8, 7]
@@ -101,14 +101,14 @@ def test_the_newest_slot_comes_first_and_none_twice(tmp_path: Path) -> None:
 
 def test_what_turns_over_faster_than_it_can_be_read_is_not_begun(tmp_path: Path) -> None:
     seal(filled(tmp_path, 0, 0, step=7), 7, data=bytes(100), sealed_ns=5 * S)
-    slow = Pace(bytes_per_s=25)  # four seconds
+    slow = ReadRate(bytes_per_s=25)  # four seconds
     assert choose(read_slots(tmp_path), slow, 8 * S) is None
     assert choose(read_slots(tmp_path), slow, 9 * S) is not None
 
 
 def test_empty_slots_are_not_read(tmp_path: Path) -> None:
-    store(filled(tmp_path, 0, 0, step=7), Word.SEALED, 0)
-    assert choose(read_slots(tmp_path), Pace(), 10 * S) is None
+    store(filled(tmp_path, 0, 0, step=7), HeaderWord.SEALED, 0)
+    assert choose(read_slots(tmp_path), ReadRate(), 10 * S) is None
 
 
 def test_a_slot_that_is_gone_is_no_error(tmp_path: Path) -> None:

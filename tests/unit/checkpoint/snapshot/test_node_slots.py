@@ -17,7 +17,7 @@ from holdfast_sidecar.checkpoint.snapshot.slots import (
     NodeSlots,
 )
 from holdfast_sidecar.config.settings import SnapshotSettings
-from holdfast_sidecar.policy.replication import Margin, Room
+from holdfast_sidecar.policy.replication import Margin, SnapshotSpace
 from holdfast_sidecar.ranks.ending import ActionRunner
 from holdfast_sidecar.ranks.page import Pages
 from holdfast_sidecar.ranks.probe import RanksProbe
@@ -38,8 +38,8 @@ class Free:
     """Percent."""
     looks: int = 0
 
-    def read(self, held_bytes: int) -> Room:
-        return Room(self.bytes_free + held_bytes, 10**12)
+    def read(self, held_bytes: int) -> SnapshotSpace:
+        return SnapshotSpace(self.bytes_free + held_bytes, 10**12)
 
     def read_margin(self) -> Margin | None:
         self.looks += 1

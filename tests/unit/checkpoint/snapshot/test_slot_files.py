@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.unit.checkpoint.snapshot.slots import SIZE, filled, store
 
-from holdfast.contract.snapshot_file import Word
+from holdfast.contract.snapshot_file import HeaderWord
 from holdfast_sidecar.checkpoint.snapshot.files import (
     SlotBusy,
     arrange_slots,
@@ -150,5 +150,5 @@ def test_other_ranks_slots_are_not_touched(directory: Path) -> None:
 
 
 def test_a_torn_slot_says_so(directory: Path) -> None:
-    store(filled(directory, 0, 0, step=9), Word.SEALED, 0)
+    store(filled(directory, 0, 0, step=9), HeaderWord.SEALED, 0)
     assert steps(directory) == {"rank-0-slot-0": -1}

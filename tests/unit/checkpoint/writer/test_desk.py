@@ -2,14 +2,14 @@
 
 import pytest
 
-from holdfast_sidecar.checkpoint.writer.client import Progress, StorageDesk
+from holdfast_sidecar.checkpoint.writer.client import StorageClient, StorageProgress
 from holdfast_sidecar.checkpoint.writer.requests import (
     HashFiles,
     Listed,
-    Part,
     Reply,
     WhatToResume,
     WriteParts,
+    WrittenPart,
     read_question,
     spell_answer,
     spell_question,
@@ -43,7 +43,7 @@ class Scene:
     def __init__(self):
         self.now = 100.0
         self.woken = 0
-        self.desk = StorageDesk(60.0, clock=lambda: self.now, wake=self.wake)
+        self.desk = StorageClient(60.0, clock=lambda: self.now, wake=self.wake)
         self.desk.messenger = self.messenger = Messenger()
 
     def wake(self):
@@ -113,7 +113,7 @@ def test_progress_is_told_until_the_answer(scene):
     question = WriteParts(ORDER, [0], "/shm")
     scene.desk.ask(question)
     scene.tell(0, done_bytes=3, total_bytes=9)
-    assert scene.desk.progress(question) == Progress(3, 9)
+    assert scene.desk.progress(question) == StorageProgress(3, 9)
     assert scene.desk.ask(question) is None
 
 
@@ -147,7 +147,7 @@ def test_what_nobody_wants_any_more_is_stopped_only_while_it_is_under_way(scene)
     scene.desk.abandon(question, "void")
     assert scene.messenger.stopped == []
     scene.desk.ask(question)
-    scene.answer(0, Part())
+    scene.answer(0, WrittenPart())
     scene.desk.abandon(question, "void")
     assert scene.messenger.stopped == []
     scene.desk.ask(question)

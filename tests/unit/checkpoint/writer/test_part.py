@@ -20,7 +20,7 @@ import torch.distributed.checkpoint as dcp
 from tests.unit.checkpoint.writer.sealed import JOB, own_state, seal_slot, shared_state
 
 from holdfast.contract.checkpoint_files import MARK
-from holdfast.contract.snapshot_file import COPIES_DIRECTORY, HEADER_SIZE, Word, parse_header
+from holdfast.contract.snapshot_file import COPIES_DIRECTORY, HEADER_SIZE, HeaderWord, parse_header
 from holdfast.contract.storage import LocalFolder
 from holdfast.state.own_file import read_own
 from holdfast.state.torch_checkpoint import FolderReader
@@ -203,7 +203,7 @@ def note_crc(path):
     header = parse_header(path.read_bytes())
     data = path.read_bytes()[header.data_offset : header.data_offset + header.data_size]
     with path.open("r+b") as stream:
-        for word, value in ((Word.DATA_CRC, zlib.crc32(data)), (Word.CHECKED, 6)):
+        for word, value in ((HeaderWord.DATA_CRC, zlib.crc32(data)), (HeaderWord.CHECKED, 6)):
             stream.seek(int(word) * 8)
             stream.write(struct.pack("<Q", value))
     return header

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 
-from holdfast_sidecar.cli.demonstration.job import Event, Kind
+from holdfast_sidecar.cli.demonstration.job import Event, FaultKind
 from holdfast_sidecar.cli.demonstration.verdict import (
+    DemoVerdict,
+    FaultResult,
     Injected,
-    Outcome,
-    Verdict,
     judge_fault,
     judge_save,
 )
 from holdfast_sidecar.records.checkpoint import LedgerEntry
 from holdfast_sidecar.records.plan import Incident
 
-FREEZE = Injected(Event(Kind.FREEZE_RANK, at_step=120, rank=1), "a", 123, 1, 1000.0)
+FREEZE = Injected(Event(FaultKind.FREEZE_RANK, at_step=120, rank=1), "a", 123, 1, 1000.0)
 FOUND = Incident(
     "i1",
     attempt=1,
@@ -59,7 +59,7 @@ def test_a_fault_without_recovery_is_a_problem_and_has_no_cost_yet() -> None:
 
 
 def test_a_lost_node_is_blamed_with_all_its_ranks() -> None:
-    injected = Injected(Event(Kind.KILL_NODE, at_step=1, rank=2), "b", 1, 2, 0.0)
+    injected = Injected(Event(FaultKind.KILL_NODE, at_step=1, rank=2), "b", 1, 2, 0.0)
     incident = dataclasses.replace(
         FOUND, cause="node_lost", culprit_node="b", culprit_ranks=[2, 3], attempt=2
     )
@@ -68,7 +68,7 @@ def test_a_lost_node_is_blamed_with_all_its_ranks() -> None:
 
 
 def test_a_checkpoint_that_never_came_is_a_problem() -> None:
-    injected = Injected(Event(Kind.SAVE, at_step=170), "", 171, 2, 100.0)
+    injected = Injected(Event(FaultKind.SAVE, at_step=170), "", 171, 2, 100.0)
     entry = LedgerEntry("s1", "", 200, 2, 1, "", "complete", 10, 4, at_unix_s=101.25)
 
     assert judge_save(injected, "rank 1: disk full").problems == (
@@ -78,7 +78,7 @@ def test_a_checkpoint_that_never_came_is_a_problem() -> None:
 
 
 def test_the_verdict_is_good_only_when_the_weights_are_the_same() -> None:
-    same = Verdict((), undisturbed_weights="ab", survived_weights="ab", seconds=1.0)
+    same = DemoVerdict((), undisturbed_weights="ab", survived_weights="ab", seconds=1.0)
 
     assert same.all_problems == ()
     assert same.as_json()["ok"] is True
@@ -89,6 +89,8 @@ def test_the_verdict_is_good_only_when_the_weights_are_the_same() -> None:
 
 
 def test_a_problem_of_one_event_fails_the_whole() -> None:
-    row = Outcome("kill a rank", "rank 3 on b", 60, None, "-", None, None, ("was never noticed",))
-    verdict = Verdict((row,), undisturbed_weights="ab", survived_weights="ab", seconds=1.0)
+    row = FaultResult(
+        "kill a rank", "rank 3 on b", 60, None, "-", None, None, ("was never noticed",)
+    )
+    verdict = DemoVerdict((row,), undisturbed_weights="ab", survived_weights="ab", seconds=1.0)
     assert verdict.all_problems == ("kill a rank: was never noticed",)

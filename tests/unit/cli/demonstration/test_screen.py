@@ -8,12 +8,12 @@ from holdfast_sidecar.cli.demo import newest_step
 from holdfast_sidecar.cli.demonstration.screen import (
     LineScreen,
     LiveScreen,
-    Progress,
+    RunProgress,
     picture,
     screen,
 )
 
-HALF = Progress("with faults", 140, 280, ("node a", "node b"))
+HALF = RunProgress("with faults", 140, 280, ("node a", "node b"))
 
 
 def test_the_bar_is_as_full_as_the_run() -> None:
@@ -24,7 +24,7 @@ def test_the_bar_is_as_full_as_the_run() -> None:
 
 
 def test_no_line_is_wider_than_the_terminal() -> None:
-    wide = Progress("with faults", 1, 280, ("x" * 300,))
+    wide = RunProgress("with faults", 1, 280, ("x" * 300,))
     assert max(len(line) for line in picture(wide, width=60, seconds=1.0)) < 60
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from holdfast_sidecar.cli.demonstration import verdict
-from holdfast_sidecar.cli.demonstration.job import Event, Kind, scenario
+from holdfast_sidecar.cli.demonstration.job import Event, FaultKind, scenario
 from holdfast_sidecar.cli.demonstration.verdict import Injected
 from holdfast_sidecar.policy.cluster import Cluster
 from holdfast_sidecar.records.checkpoint import LedgerEntry, SnapshotReport
@@ -65,7 +65,7 @@ def test_a_rank_is_found_on_its_node() -> None:
 
 
 def test_an_incident_of_another_attempt_is_not_taken_for_the_answer() -> None:
-    injected = Injected(Event(Kind.KILL_RANK, 60, 3), "b", 61, attempt=1, at_unix_s=0.0)
+    injected = Injected(Event(FaultKind.KILL_RANK, 60, 3), "b", 61, attempt=1, at_unix_s=0.0)
     older = Incident("i0", attempt=0, cause="crash")
     mine = Incident("i1", attempt=1, cause="crash")
     job = Cluster(incidents={"i0": older})
@@ -120,4 +120,4 @@ def test_the_scenario_leaves_room_for_a_checkpoint_between_two_faults() -> None:
     steps = [event.at_step for event in played.events]
     assert steps == sorted(steps)
     assert steps[-1] < played.steps
-    assert {event.kind for event in played.events} == set(Kind)
+    assert {event.kind for event in played.events} == set(FaultKind)

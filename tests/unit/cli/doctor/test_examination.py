@@ -21,7 +21,7 @@ from holdfast_sidecar.config.settings import (
 )
 from holdfast_sidecar.export.job_record import JobRecord
 from holdfast_sidecar.linux.files import KernelTrees
-from holdfast_sidecar.policy.replication import Room
+from holdfast_sidecar.policy.replication import SnapshotSpace
 from holdfast_sidecar.records.codec import encode
 
 
@@ -195,13 +195,21 @@ def test_plain_torchrun_is_told_what_it_needs() -> None:
 @pytest.mark.parametrize(
     ("found", "verdict", "says"),
     [
-        (Room(100 * 10**9, 200 * 10**9), "ok", "50.0 GB may be taken (50% of what is free)"),
-        (Room(0, 200 * 10**9), "warn", "shared memory is short: enlarge it (docker --shm-size)"),
-        (Room(100 * 10**9, 200 * 10**9, 10**9), "warn", "memory is short: free some"),
+        (
+            SnapshotSpace(100 * 10**9, 200 * 10**9),
+            "ok",
+            "50.0 GB may be taken (50% of what is free)",
+        ),
+        (
+            SnapshotSpace(0, 200 * 10**9),
+            "warn",
+            "shared memory is short: enlarge it (docker --shm-size)",
+        ),
+        (SnapshotSpace(100 * 10**9, 200 * 10**9, 10**9), "warn", "memory is short: free some"),
     ],
 )
 def test_memory_that_no_models_snapshots_fit_into_is_warned_of(
-    found: Room, verdict: str, says: str
+    found: SnapshotSpace, verdict: str, says: str
 ) -> None:
     check = host.judge_memory(SnapshotSettings(), found)
     assert check.verdict == verdict
@@ -209,7 +217,9 @@ def test_memory_that_no_models_snapshots_fit_into_is_warned_of(
 
 
 def test_snapshots_that_are_off_need_no_memory() -> None:
-    assert host.judge_memory(SnapshotSettings(every_steps=-1), Room(0, 0)).verdict == "note"
+    assert (
+        host.judge_memory(SnapshotSettings(every_steps=-1), SnapshotSpace(0, 0)).verdict == "note"
+    )
 
 
 def test_a_shared_memory_that_is_not_there_is_named_elsewhere() -> None:

@@ -10,7 +10,7 @@ from testing.fake_node import FakeSysfs
 from holdfast_sidecar.cli.doctor import Check, gpu, host
 from holdfast_sidecar.cli.doctor.command import page
 from holdfast_sidecar.cli.doctor.host import may_trace_children
-from holdfast_sidecar.components.host.readings import Group, MemoryErrors, Sensor
+from holdfast_sidecar.components.host.readings import CgroupReading, MemoryErrors, Sensor
 from holdfast_sidecar.components.network.rdma import Selection
 from holdfast_sidecar.linux.files import KernelTrees
 
@@ -20,10 +20,14 @@ from holdfast_sidecar.linux.files import KernelTrees
     [
         (host.judge_pressure(["cpu", "memory"]), "ok", "wait for cpu, memory"),
         (host.judge_pressure([]), "note", "psi=1"),
-        (host.judge_group(Group(2**30, 5), True), "ok", "version 2, limits: memory 1 GiB"),
-        (host.judge_group(Group(None, 5), False), "ok", "version 1, limits: none"),
-        (host.judge_group(Group(None, 5, 2.5), True), "note", "2.5 CPUs; ranks stand still"),
-        (host.judge_group(Group(), True), "note", "can't be read"),
+        (host.judge_group(CgroupReading(2**30, 5), True), "ok", "version 2, limits: memory 1 GiB"),
+        (host.judge_group(CgroupReading(None, 5), False), "ok", "version 1, limits: none"),
+        (
+            host.judge_group(CgroupReading(None, 5, 2.5), True),
+            "note",
+            "2.5 CPUs; ranks stand still",
+        ),
+        (host.judge_group(CgroupReading(), True), "note", "can't be read"),
         (host.judge_memory_errors(None), "note", "EDAC driver"),
         (host.judge_memory_errors(MemoryErrors(3, 0)), "ok", "3 corrected"),
         (host.judge_memory_errors(MemoryErrors(0, 1)), "warn", "replaced"),

@@ -12,16 +12,16 @@ from holdfast.rank.claim import claim
 from holdfast.recording.recorder import Recorder
 from holdfast_sidecar.cli.doctor.command import RunningJob, check_phases, describe_rule, judge_jobs
 from holdfast_sidecar.config.settings import PathSettings, Settings, StallSettings
-from holdfast_sidecar.ranks.history import Pace
+from holdfast_sidecar.ranks.history import PhaseDurations
 
 
-def pace(steps: int, forward_s: float) -> Pace:
+def pace(steps: int, forward_s: float) -> PhaseDurations:
     forward_us = int(forward_s * 1e6)
     record = Record(1, 0, forward_us, 1000, forward_us, 1000, 1000, 1000, 0, 0, 0.0)
-    return Pace().after([record] * steps)
+    return PhaseDurations().after([record] * steps)
 
 
-def told(stall: StallSettings, *paces: Pace) -> list[tuple[str, str]]:
+def told(stall: StallSettings, *paces: PhaseDurations) -> list[tuple[str, str]]:
     found = judge_jobs([RunningJob("llm", "a", list(paces))], stall)
     return [(check.verdict, check.line) for check in found]
 

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from holdfast_sidecar.cli.tui.panes import body
-from holdfast_sidecar.cli.tui.state import Choice, Pane
+from holdfast_sidecar.cli.tui.state import Pane, ViewState
 from holdfast_sidecar.cli.tui.text import UNICODE, Canvas, Signs, plain
 from holdfast_sidecar.export.live.view import LiveView
 
 
 def canvas(
     view: LiveView,
-    choice: Choice | None = None,
+    choice: ViewState | None = None,
     width: int = 78,
     height: int = 19,
     signs: Signs = UNICODE,
 ) -> Canvas:
-    return Canvas(view, choice or Choice(), width, height, signs)
+    return Canvas(view, choice or ViewState(), width, height, signs)
 
 
 def drawn(view: LiveView, pane: Pane, read: str = "", **more: int) -> list[str]:
     """The title and every row."""
-    made = body(canvas(view, Choice(pane=pane, read=read), **more))
+    made = body(canvas(view, ViewState(pane=pane, read=read), **more))
     return [plain(line).rstrip() for line in (made.title, *made.rows(0, len(made.keys)))]

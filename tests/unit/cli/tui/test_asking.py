@@ -19,8 +19,8 @@ from tests.unit.export.live.pretend_views import healthy
 from holdfast_sidecar.cli.tui import http_client
 from holdfast_sidecar.cli.tui.http_client import (
     Access,
+    AccessRefused,
     Away,
-    Refused,
     address_of,
     ask,
     read_all,
@@ -142,7 +142,9 @@ def test_who_wants_a_token_that_is_not_shown_in_the_clear_is_told_so(
 ) -> None:
     (tmp_path / "token").write_text("0123456789abcdef")
     sidecar.status = 401
-    with pytest.raises(Refused, match=r"over plain http it is shown to sidecars of this machine"):
+    with pytest.raises(
+        AccessRefused, match=r"over plain http it is shown to sidecars of this machine"
+    ):
         ask(sidecar.address, Access(token_file=str(tmp_path / "token"), only_secured=True))
     assert sidecar.heard == [("/live.json", "")]
 
@@ -158,9 +160,9 @@ def test_a_redirect_is_not_followed_with_the_token(sidecar: Sidecar, tmp_path: P
 @pytest.mark.parametrize(
     ("status", "kind", "says"),
     [
-        (401, Refused, "wants a token, or another one: name its file with --token-file"),
-        (403, Refused, "wants a token"),
-        (404, Refused, "serves no /live.json: it is no sidecar, or an older one"),
+        (401, AccessRefused, "wants a token, or another one: name its file with --token-file"),
+        (403, AccessRefused, "wants a token"),
+        (404, AccessRefused, "serves no /live.json: it is no sidecar, or an older one"),
         (503, Away, "answers with HTTP status 503"),
     ],
 )
@@ -215,10 +217,10 @@ def test_a_sidecar_is_known_by_its_own_certificate_under_any_address(
     assert ask(sidecar.address, pinned).run == "llm"
     other, _ = make_certificate(tmp_path, "other")
     for access in (Access(), Access(pinned_file=str(other)), Access(ca_file=str(other))):
-        with pytest.raises(Refused, match="a certificate that is not believed"):
+        with pytest.raises(AccessRefused, match="a certificate that is not believed"):
             ask(sidecar.address, access)
     # Of an authority, the name has to be right as well.
-    with pytest.raises(Refused):
+    with pytest.raises(AccessRefused):
         ask(sidecar.address, Access(ca_file=str(tmp_path / "node7.example.pem")))
 
 

@@ -1,10 +1,10 @@
 from __future__ import annotations
 
-from holdfast_sidecar.cli.tui.state import Choice, Grouping, Order, Pane
+from holdfast_sidecar.cli.tui.state import Grouping, Order, Pane, ViewState
 
 
 def test_tab_goes_round() -> None:
-    choice = Choice()
+    choice = ViewState()
     seen = []
     for _ in Pane:
         seen.append(choice.pane)
@@ -15,21 +15,21 @@ def test_tab_goes_round() -> None:
 
 
 def test_enter_opens_a_node_and_closes_it_again() -> None:
-    opened = Choice().entered("node a").entered("node b")
+    opened = ViewState().entered("node a").entered("node b")
     assert opened.opened == {"node a", "node b"}
     assert opened.entered("node a").opened == {"node b"}
 
 
 def test_enter_on_anything_else_reads_it() -> None:
-    assert Choice().entered("rank 3").read == "rank 3"
-    assert Choice(Pane.INCIDENTS).entered("x").read == "x"
-    assert Choice(Pane.HELP).entered("3").read == ""
-    assert Choice().entered("") == Choice()
-    assert Choice(read="rank 3").entered("0").read == "rank 3"
+    assert ViewState().entered("rank 3").read == "rank 3"
+    assert ViewState(Pane.INCIDENTS).entered("x").read == "x"
+    assert ViewState(Pane.HELP).entered("3").read == ""
+    assert ViewState().entered("") == ViewState()
+    assert ViewState(read="rank 3").entered("0").read == "rank 3"
 
 
 def test_escape_goes_back_step_by_step() -> None:
-    choice = Choice(Pane.SLOW, filter="a", opened=frozenset({"node b"}), read="c")
+    choice = ViewState(Pane.SLOW, filter="a", opened=frozenset({"node b"}), read="c")
     steps = []
     for _ in range(5):
         choice = choice.left()
@@ -41,16 +41,16 @@ def test_escape_goes_back_step_by_step() -> None:
 
 
 def test_another_pane_lets_go_of_what_was_read_and_keeps_the_words() -> None:
-    choice = Choice(filter="a", read="rank 3").at(Pane.FINDINGS)
+    choice = ViewState(filter="a", read="rank 3").at(Pane.FINDINGS)
     assert (choice.read, choice.filter) == ("", "a")
 
 
 def test_orders_and_groupings_go_round() -> None:
-    choice = Choice()
+    choice = ViewState()
     for _ in Order:
         choice = choice.with_next_order()
     for _ in Grouping:
         choice = choice.with_next_grouping()
-    assert choice == Choice()
+    assert choice == ViewState()
     assert choice.paused_or_not().is_paused
     assert choice.paused_or_not().paused_or_not() == choice

@@ -6,13 +6,13 @@ import pytest
 from tests.unit.export.live.pretend_views import healthy, redis_away, troubled
 
 from holdfast_sidecar.cli.tui.heading import heading
-from holdfast_sidecar.cli.tui.state import Choice, Latest, Order
+from holdfast_sidecar.cli.tui.state import Latest, Order, ViewState
 from holdfast_sidecar.cli.tui.text import UNICODE, plain
 from holdfast_sidecar.export.live.view import CheckpointView
 
 
-def told(latest: Latest, choice: Choice | None = None, width: int = 200) -> list[str]:
-    return [plain(line) for line in heading(latest, choice or Choice(), 100.0, width, UNICODE)]
+def told(latest: Latest, choice: ViewState | None = None, width: int = 200) -> list[str]:
+    return [plain(line) for line in heading(latest, choice or ViewState(), 100.0, width, UNICODE)]
 
 
 def test_the_first_line_says_how_the_job_stands() -> None:
@@ -85,7 +85,7 @@ def test_before_the_first_view_it_says_so() -> None:
 
 
 def test_what_somebody_chose_stands_there_too() -> None:
-    choice = Choice(is_paused=True, filter="node-1", order=Order.WORST)
+    choice = ViewState(is_paused=True, filter="node-1", order=Order.WORST)
     assert told(Latest(healthy(4)), choice)[2].startswith(
         "PAUSED (p goes on)  only: node-1 (Esc: all)  worst first"
     )

@@ -7,8 +7,8 @@ from holdfast_sidecar.cli.tui.text import (
     CAN_SHOW,
     UNICODE,
     Line,
-    Look,
     Span,
+    TextStyle,
     changed,
     columns,
     fitted,
@@ -19,7 +19,7 @@ from holdfast_sidecar.cli.tui.text import (
     width,
 )
 
-LINE: Line = (Span("rank "), Span("日本", Look.BAD), Span(" is slow"))
+LINE: Line = (Span("rank "), Span("日本", TextStyle.BAD), Span(" is slow"))
 
 
 @pytest.mark.parametrize("room", range(20))
@@ -33,8 +33,8 @@ def test_a_line_is_cut_with_a_sign_that_something_is_missing(room: int) -> None:
 
 
 def test_neighbours_of_one_look_become_one_piece() -> None:
-    spans = [Span("a"), Span("b"), Span("c", Look.BAD), Span("d")]
-    assert merged(spans) == (Span("ab"), Span("c", Look.BAD), Span("d"))
+    spans = [Span("a"), Span("b"), Span("c", TextStyle.BAD), Span("d")]
+    assert merged(spans) == (Span("ab"), Span("c", TextStyle.BAD), Span("d"))
 
 
 def test_parts_stand_beside_each_other() -> None:
@@ -60,7 +60,7 @@ def test_the_signs_are_those_that_the_terminal_can_show(
 
 def line(text: str) -> Line:
     """A capital letter is bad news."""
-    looks = [Look.BAD if one.isupper() else Look.PLAIN for one in text]
+    looks = [TextStyle.BAD if one.isupper() else TextStyle.PLAIN for one in text]
     return merged(Span(one.lower(), look) for one, look in zip(text, looks, strict=True))
 
 

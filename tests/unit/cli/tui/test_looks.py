@@ -9,7 +9,7 @@ from tests.extras import package
 from tests.unit.cli.tui.test_ramp import LACKING, lightness
 
 from holdfast_sidecar.cli.tui.heatmap import COLOURS
-from holdfast_sidecar.cli.tui.text import Look
+from holdfast_sidecar.cli.tui.text import TextStyle
 
 package("textual")
 
@@ -19,7 +19,7 @@ from holdfast_sidecar.cli.tui.screen import STYLES, strip  # noqa: E402
 
 
 def test_every_look_has_a_style() -> None:
-    assert set(STYLES) == set(Look)
+    assert set(STYLES) == set(TextStyle)
 
 
 @pytest.mark.parametrize("lacks", LACKING)
@@ -31,4 +31,4 @@ def test_with_256_colours_they_still_lighten_with_the_level(lacks: str) -> None:
 
 
 def test_a_strip_is_as_wide_as_it_is_to_be_whatever_the_line() -> None:
-    assert strip((), 5, STYLES[Look.PLAIN]).cell_length == 5
+    assert strip((), 5, STYLES[TextStyle.PLAIN]).cell_length == 5

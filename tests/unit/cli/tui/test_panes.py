@@ -9,8 +9,8 @@ from tests.unit.cli.tui.canvases import canvas, drawn
 from tests.unit.export.live.pretend_views import healthy, redis_away, troubled, unheard
 
 from holdfast_sidecar.cli.tui.panes import body, keys_line
-from holdfast_sidecar.cli.tui.state import Choice, Pane
-from holdfast_sidecar.cli.tui.text import ASCII, UNICODE, Look, plain
+from holdfast_sidecar.cli.tui.state import Pane, ViewState
+from holdfast_sidecar.cli.tui.text import ASCII, UNICODE, TextStyle, plain
 from holdfast_sidecar.export.live.view import LiveView
 
 
@@ -102,7 +102,7 @@ def test_findings_say_whether_they_are_acted_on() -> None:
     _, crash, straggler = drawn(troubled(4), Pane.FINDINGS)
     assert crash.split()[:3] == ["!", "7.00s", "crash"]
     assert straggler.split()[:2] == ["60.0s", "straggler"]
-    key = body(canvas(troubled(4), Choice(Pane.FINDINGS))).keys[1]
+    key = body(canvas(troubled(4), ViewState(Pane.FINDINGS))).keys[1]
     assert drawn(troubled(4), Pane.FINDINGS, read=key) == [
         "straggler",
         "rank 2 on node-0: gpu_clock",
@@ -114,7 +114,7 @@ def test_findings_say_whether_they_are_acted_on() -> None:
 def test_several_findings_of_a_kind_are_told_apart() -> None:
     view = troubled(4)
     view = replace(view, findings=[view.findings[0], view.findings[0]])
-    assert len(set(body(canvas(view, Choice(Pane.FINDINGS))).keys)) == 2
+    assert len(set(body(canvas(view, ViewState(Pane.FINDINGS))).keys)) == 2
 
 
 def test_who_is_slow_is_told_with_the_cause_and_the_gain() -> None:
@@ -161,24 +161,24 @@ def test_the_help_names_every_key_and_sign() -> None:
     ],
 )
 def test_an_empty_pane_says_why(pane: Pane, said: str) -> None:
-    made = body(canvas(LiveView(), Choice(pane)))
+    made = body(canvas(LiveView(), ViewState(pane)))
     assert (made.keys, made.empty) == ([], said)
 
 
 @pytest.mark.parametrize("pane", [Pane.RANKS, Pane.INCIDENTS, Pane.FINDINGS, Pane.SLOW, Pane.NODES])
 def test_words_that_nothing_has_leave_a_pane_empty(pane: Pane) -> None:
-    made = body(canvas(troubled(4), Choice(pane, filter="nonsense")))
+    made = body(canvas(troubled(4), ViewState(pane, filter="nonsense")))
     assert made.keys == []
     assert "these words" in made.empty
 
 
 def test_the_line_of_keys_fits_into_80_columns_and_marks_the_pane_without_colours() -> None:
-    line = plain(keys_line(troubled(4), Choice(Pane.FINDINGS), 80, UNICODE))
+    line = plain(keys_line(troubled(4), ViewState(Pane.FINDINGS), 80, UNICODE))
     assert line == (
         " Ranks  Incidents 2 [Findings 2] Slow 1  Account  Nodes  ? Help  q quit / filter"
     )
     many = replace(troubled(4), incidents=[*troubled(4).incidents] * 25)
-    line = plain(keys_line(many, Choice(), 80, UNICODE))
+    line = plain(keys_line(many, ViewState(), 80, UNICODE))
     assert line.startswith("[Ranks] Incidents 50  Findings 2  Slow 1 ")
     assert line.endswith(" q quit")
     assert len(line) <= 80
@@ -186,7 +186,7 @@ def test_the_line_of_keys_fits_into_80_columns_and_marks_the_pane_without_colour
 
 def test_without_unicode_every_pane_is_ascii() -> None:
     for pane in Pane:
-        made = body(canvas(troubled(64, has_gpus=True), Choice(pane), width=200, signs=ASCII))
+        made = body(canvas(troubled(64, has_gpus=True), ViewState(pane), width=200, signs=ASCII))
         lines = [made.title, *made.rows(0, 99)]
         assert all(plain(line).isascii() for line in lines), pane
 
@@ -194,7 +194,7 @@ def test_without_unicode_every_pane_is_ascii() -> None:
 def test_what_is_coloured_says_the_same_in_words() -> None:
     """A look is never all there is: whoever sees no colours sees a sign or a word."""
     for pane in (Pane.RANKS, Pane.INCIDENTS, Pane.FINDINGS, Pane.SLOW):
-        made = body(canvas(troubled(4), Choice(pane)))
+        made = body(canvas(troubled(4), ViewState(pane)))
         for line in made.rows(0, 9):
-            bad = [span for span in line if span.look in (Look.BAD, Look.DOUBTFUL)]
+            bad = [span for span in line if span.look in (TextStyle.BAD, TextStyle.DOUBTFUL)]
             assert all(span.text.strip() for span in bad), (pane, line)

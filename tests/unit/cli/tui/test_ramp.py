@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from holdfast_sidecar.cli.tui.heatmap import COLOURS, LETTERS, STEPS, cell, legend, level
-from holdfast_sidecar.cli.tui.text import ASCII, HEAT, UNICODE, Look, Span, plain
+from holdfast_sidecar.cli.tui.text import ASCII, HEAT, UNICODE, Span, TextStyle, plain
 from holdfast_sidecar.export.live.build import PHASE_NAMES
 
 Matrix = tuple[tuple[float, float, float], ...]
@@ -60,7 +60,7 @@ def test_the_slower_the_higher(ratio: float, sign: str) -> None:
 
 
 def test_where_no_step_ended_stands_what_the_rank_did() -> None:
-    assert cell(None, "communicating", UNICODE) == Span("W", Look.DIM)
+    assert cell(None, "communicating", UNICODE) == Span("W", TextStyle.DIM)
     assert cell(None, "of a newer sidecar", UNICODE).text == "?"
     assert cell(None, "", UNICODE).text == " "
 

@@ -14,7 +14,7 @@ import pytest
 from tests.extras import package
 from tests.unit.export.live.pretend_views import HOSTILE, healthy, hostile, troubled
 
-from holdfast_sidecar.cli.tui.state import Choice, Grouping, Latest, Order, Pane
+from holdfast_sidecar.cli.tui.state import Grouping, Latest, Order, Pane, ViewState
 from holdfast_sidecar.cli.tui.text import ASCII, UNICODE, Signs
 from holdfast_sidecar.export.live.view import IncidentView, LiveView
 
@@ -295,7 +295,7 @@ def test_it_is_left_by_one_key(key: str) -> None:
 
 def test_a_choice_can_be_given() -> None:
     async def run() -> None:
-        app = TopApp(Told(Latest(troubled(4))), UNICODE, Choice(filter="2"))
+        app = TopApp(Told(Latest(troubled(4))), UNICODE, ViewState(filter="2"))
         async with app.run_test(size=(80, 24)) as pilot:
             await pilot.pause()
             assert sum("node-0" in line for line in text_of(app)[3:]) == 1

@@ -11,7 +11,7 @@ from tests.unit.export.live.pretend_views import healthy, troubled
 from tests.unit.ranks.large_job import Job, picture
 
 from holdfast_sidecar.cli.tui import sources
-from holdfast_sidecar.cli.tui.http_client import Access, Away, MemorySource, Refused
+from holdfast_sidecar.cli.tui.http_client import Access, AccessRefused, Away, MemorySource
 from holdfast_sidecar.cli.tui.sources import (
     LEFT_ALONE,
     SidecarSource,
@@ -117,7 +117,7 @@ def test_when_nobody_answers_the_last_reason_is_told() -> None:
 
 def test_another_job_s_sidecar_is_not_believed_unless_any_will_do() -> None:
     net = Net({"a:1": LEADER})
-    with pytest.raises(Refused, match="a sidecar of job 'llm', not of 'other'"):
+    with pytest.raises(AccessRefused, match="a sidecar of job 'llm', not of 'other'"):
         net.source("other").read()
     assert net.source("").read() == LEADER
 

@@ -5,7 +5,7 @@ import threading
 from tests.unit.export.live.pretend_views import healthy
 
 from holdfast_sidecar.cli.tui.http_client import MemorySource
-from holdfast_sidecar.cli.tui.sources import Watch
+from holdfast_sidecar.cli.tui.sources import SourceWatch
 from holdfast_sidecar.cli.tui.state import Latest
 from holdfast_sidecar.export.live.view import LiveView
 
@@ -26,7 +26,7 @@ class Slow:
 
 def test_who_takes_long_to_answer_holds_nobody_up() -> None:
     source = Slow()
-    watch = Watch(source, 0.001)
+    watch = SourceWatch(source, 0.001)
     watch.start()
     assert source.asked.wait(10)
     assert watch.latest.view is None
@@ -40,7 +40,7 @@ def test_who_takes_long_to_answer_holds_nobody_up() -> None:
 def test_who_was_just_asked_is_not_asked_at_once_again() -> None:
     """Else the first view of a recording would hardly be seen."""
     source = MemorySource([healthy(4)])
-    watch = Watch(source, 3600.0, Latest(healthy(4)))
+    watch = SourceWatch(source, 3600.0, Latest(healthy(4)))
     thread = threading.Thread(target=watch._run)
     thread.start()
     watch.stop()

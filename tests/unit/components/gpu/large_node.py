@@ -18,16 +18,16 @@ from tests.unit.export.picture import (
 from tests.unit.ranks.scene import history, look, steps
 
 from holdfast.contract.page import Phase
-from holdfast_sidecar.components.gpu.history import EnergyAccount, GpuView
-from holdfast_sidecar.components.gpu.ownership import Ownership, Source, Tie
+from holdfast_sidecar.components.gpu.history import EnergyAccount, GpuSummary
+from holdfast_sidecar.components.gpu.ownership import GpuOwnership, OwnershipSource, Tie
 from holdfast_sidecar.components.gpu.readings import GpuReading
 from holdfast_sidecar.components.network.readings import FabricReading, LinkStory
-from holdfast_sidecar.export.state import Picture
+from holdfast_sidecar.export.state import TickState
 from holdfast_sidecar.ranks.observation import RankHistory
 from holdfast_sidecar.records.reports import Point, RankEnergy
 
 
-def node_of(count: int, is_leader: bool = True) -> Picture:
+def node_of(count: int, is_leader: bool = True) -> TickState:
     """Everything known of that many ranks, GPUs and ports; the host as in the golden picture."""
     shown = picture(is_leader)
     gpus = tuple(
@@ -41,7 +41,7 @@ def node_of(count: int, is_leader: bool = True) -> Picture:
         {port.name: port for port in ports},
         {port.name: LinkStory(port.name, was_up=True) for port in ports},
     )
-    ties = {n: Tie(n, n, 1000, 77 + n, (f"GPU-{n}",), Source.TORCH) for n in range(count)}
+    ties = {n: Tie(n, n, 1000, 77 + n, (f"GPU-{n}",), OwnershipSource.TORCH) for n in range(count)}
     points = (Point(1.0, 1000.0, 20, 2000), Point(9.0, 3000.0, 40, 6000))
     energy = {n: RankEnergy(1000, 77 + n, 5000.0, 400.0, points=points) for n in range(count)}
     machine = replace(
@@ -53,7 +53,7 @@ def node_of(count: int, is_leader: bool = True) -> Picture:
         shown,
         ranks=ranks(*(_rank(n, count) for n in range(count))),
         machine=machine,
-        gpus=GpuView(Ownership(ties), EnergyAccount(energy)),
+        gpus=GpuSummary(GpuOwnership(ties), EnergyAccount(energy)),
     )
 
 

@@ -10,10 +10,10 @@ from tests.unit.ranks.scene import moment
 from holdfast_sidecar.components.gpu.component import judge_rates, judge_states
 from holdfast_sidecar.components.gpu.history import GpuHistory, GpuScene, follow_gpus
 from holdfast_sidecar.components.gpu.ownership import (
-    Company,
-    Device,
-    Ownership,
-    Process,
+    GpuOwnership,
+    GpuProcess,
+    GpuUsers,
+    RankDevice,
     Seat,
     tie_up,
 )
@@ -94,18 +94,18 @@ def reading(*gpus: Gpu, at_s: float = 100.0, expected: int | None = None) -> Gpu
     return GpuReading(True, "580.1", gpus, expected, read_at_s=at_s)
 
 
-def seat(rank: int, environment: Mapping[str, str] | None = None, *devices: Device) -> Seat:
+def seat(rank: int, environment: Mapping[str, str] | None = None, *devices: RankDevice) -> Seat:
     """Rank N of a node whose ranks count from 0, with pid 1000 + N."""
     return Seat(rank, rank, 1000 + rank, 77, environment, devices)
 
 
-def company(*seats: Seat, processes: Iterable[Process] = (), sees_all: bool = True) -> Company:
-    ranks = {one.pid: Process(one.pid, "python", one.start_ticks, (900,)) for one in seats}
+def company(*seats: Seat, processes: Iterable[GpuProcess] = (), sees_all: bool = True) -> GpuUsers:
+    ranks = {one.pid: GpuProcess(one.pid, "python", one.start_ticks, (900,)) for one in seats}
     others = {one.pid: one for one in processes}
-    return Company(seats, {**ranks, **others}, frozenset({900, 901}), sees_all)
+    return GpuUsers(seats, {**ranks, **others}, frozenset({900, 901}), sees_all)
 
 
-def ranks(count: int) -> Company:
+def ranks(count: int) -> GpuUsers:
     """So many ranks that say nothing of their environment."""
     return company(*(seat(rank) for rank in range(count)))
 
@@ -114,11 +114,11 @@ def watched(
     at: Callable[[float], Iterable[Gpu]],
     until_s: float = 60.0,
     every_s: float = 1.0,
-    who: Company | None = None,
+    who: GpuUsers | None = None,
     expected: int | None = None,
 ) -> GpuScene:
     """The scene after a reading every second from 0 on; `at` says what is read at a time."""
-    history, ownership = GpuHistory(), Ownership()
+    history, ownership = GpuHistory(), GpuOwnership()
     scene = None
     around = ranks(8) if who is None else who
     for turn in range(int(until_s / every_s) + 1):

@@ -5,18 +5,20 @@ from dataclasses import replace
 from tests.unit.components.gpu.nodes import gpu
 
 from holdfast_sidecar.components.gpu.history import clock_ratios
-from holdfast_sidecar.components.gpu.ownership import Ownership, Source, Tie
+from holdfast_sidecar.components.gpu.ownership import GpuOwnership, OwnershipSource, Tie
 from holdfast_sidecar.components.gpu.readings import GpuReading, Signal
 
 
-def owning(**gpus: int) -> Ownership:
+def owning(**gpus: int) -> GpuOwnership:
     """UUID -> rank."""
     ranks = set(gpus.values())
     ties = {
-        rank: Tie(rank, rank, 1, 1, tuple(u for u, r in gpus.items() if r == rank), Source.TORCH)
+        rank: Tie(
+            rank, rank, 1, 1, tuple(u for u, r in gpus.items() if r == rank), OwnershipSource.TORCH
+        )
         for rank in ranks
     }
-    return Ownership(ties)
+    return GpuOwnership(ties)
 
 
 def reading(**clocks: float | None) -> GpuReading:

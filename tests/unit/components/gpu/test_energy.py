@@ -10,11 +10,11 @@ from tests.unit.components.gpu.nodes import company, gpu, reading, seat, without
 from holdfast_sidecar.components.gpu.history import (
     EnergyAccount,
     GpuHistory,
-    Progress,
+    RankProgress,
     follow_energy,
     follow_gpus,
 )
-from holdfast_sidecar.components.gpu.ownership import Company, tie_up
+from holdfast_sidecar.components.gpu.ownership import GpuUsers, tie_up
 from holdfast_sidecar.components.gpu.readings import Gpu, Signal
 
 BOTH = company(seat(0), seat(1))
@@ -25,17 +25,17 @@ def two(t: float) -> list[Gpu]:
     return [gpu(0, ENERGY=1e6 + 400 * t), gpu(1, ENERGY=7e6 + 600 * t)]
 
 
-def steps(t: float) -> dict[int, Progress]:
+def steps(t: float) -> dict[int, RankProgress]:
     """A step every two seconds, of 1,000 tokens on rank 0; rank 1 tells none."""
     done = int(t // 2)
-    return {0: Progress(1000, 77, done, 1000 * done), 1: Progress(1001, 77, done)}
+    return {0: RankProgress(1000, 77, done, 1000 * done), 1: RankProgress(1001, 77, done)}
 
 
 def account(
     at: Callable[[float], list[Gpu]] = two,
     until_s: int = 60,
-    who: Company = BOTH,
-    progress: Callable[[float], dict[int, Progress]] = steps,
+    who: GpuUsers = BOTH,
+    progress: Callable[[float], dict[int, RankProgress]] = steps,
 ) -> EnergyAccount:
     kept, history = EnergyAccount(), GpuHistory()
     for t in range(until_s + 1):
@@ -66,8 +66,8 @@ def test_no_step_is_dearer_for_the_half_of_it_that_was_seen() -> None:
 
 
 def test_steps_longer_than_the_window_have_their_energy_too() -> None:
-    def slow(t: float) -> dict[int, Progress]:
-        return {0: Progress(1000, 77, int(t // 200))}
+    def slow(t: float) -> dict[int, RankProgress]:
+        return {0: RankProgress(1000, 77, int(t // 200))}
 
     assert account(progress=slow, until_s=450).of(0).step_joules == pytest.approx(400 * 200)
 
@@ -121,8 +121,8 @@ def test_a_gpu_that_was_silent_for_a_while_is_counted_when_it_answers_again() ->
 
 
 def test_a_rank_that_restarts_goes_on_counting_and_its_steps_begin_anew() -> None:
-    def restarts(t: float) -> dict[int, Progress]:
-        return steps(t) if t < 30 else {0: Progress(1000, 78, int((t - 30) // 2), 0)}
+    def restarts(t: float) -> dict[int, RankProgress]:
+        return steps(t) if t < 30 else {0: RankProgress(1000, 78, int((t - 30) // 2), 0)}
 
     kept = account(progress=restarts)
     assert kept.of(0).joules == pytest.approx(400 * 60)
@@ -140,7 +140,7 @@ def test_what_nobody_meters_is_unknown_and_not_nought() -> None:
 
 
 def test_what_starting_cost_is_in_no_step() -> None:
-    def starts_late(t: float) -> dict[int, Progress]:
-        return {0: Progress(1000, 77, max(0, int((t - 40) // 2)))}
+    def starts_late(t: float) -> dict[int, RankProgress]:
+        return {0: RankProgress(1000, 77, max(0, int((t - 40) // 2)))}
 
     assert account(progress=starts_late).of(0).step_joules == pytest.approx(800)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.unit.components.gpu.nodes import company, found, gpu, seat, troubles, watched
 
-from holdfast_sidecar.components.gpu.ownership import Device
+from holdfast_sidecar.components.gpu.ownership import RankDevice
 from holdfast_sidecar.records.findings import Kind, Remedy
 
 
@@ -47,7 +47,7 @@ def test_memory_within_its_limits_is_well(said: dict[str, float]) -> None:
 
 
 def test_a_finding_tells_how_sure_it_is_whose_the_gpu_is() -> None:
-    by_torch = seat(0, None, Device(uuid=gpu(0).uuid))
+    by_torch = seat(0, None, RankDevice(uuid=gpu(0).uuid))
     for seated, sure in ((seat(0), 0.6), (by_torch, 1.0)):
         scene = watched(lambda _: [gpu(0, (), REMAP_PENDING=1)], 0, who=company(seated))
         assert [one.rank_confidence for one in found(scene)] == [sure]

@@ -21,7 +21,7 @@ from holdfast_sidecar.components.gpu.component import (
     read_environment,
     read_process,
 )
-from holdfast_sidecar.components.gpu.ownership import Device
+from holdfast_sidecar.components.gpu.ownership import RankDevice
 from holdfast_sidecar.ranks.page import Pages
 
 
@@ -74,7 +74,7 @@ def test_a_process_that_is_gone_or_whose_files_are_garbage_is_left_out(tmp_path:
 
 def test_what_torch_said_counts_only_from_the_process_that_has_the_page() -> None:
     text = '{"process": "7:70", "devices": [{"uuid": "ab", "pci": "0000:01:00.0"}]}'
-    assert parse_devices(text, ProcessIdentity(7, 70)) == (Device("ab", "0000:01:00.0"),)
+    assert parse_devices(text, ProcessIdentity(7, 70)) == (RankDevice("ab", "0000:01:00.0"),)
     assert parse_devices(text, ProcessIdentity(7, 71)) == ()
 
 
@@ -104,7 +104,7 @@ def test_the_ranks_of_the_pages_and_the_users_of_the_gpus_are_read(
 
     told = f'{{"process": "{who}", "devices": [{{"uuid": "ab", "pci": ""}}]}}'
     held.path.with_suffix(page.DEVICES_SUFFIX).write_text(told)
-    assert reader.read(reading()).seats[0].devices == (Device("ab"),)
+    assert reader.read(reading()).seats[0].devices == (RankDevice("ab"),)
     assert reader.read(reading()).processes == {}
 
 

@@ -10,7 +10,7 @@ from tests.unit.export.picture import GPU, node_report, picture
 from holdfast_sidecar.components.gpu.metrics import SHOWN
 from holdfast_sidecar.components.gpu.readings import GpuReading, NvmlSilence, Signal
 from holdfast_sidecar.components.machine import MachineReading
-from holdfast_sidecar.components.xid.checks import Known, Tally, XidReading
+from holdfast_sidecar.components.xid.checks import Known, XidCounts, XidReading
 from holdfast_sidecar.components.xid.events import GpuEvents
 from holdfast_sidecar.export.exposition import draw
 from holdfast_sidecar.export.metrics import token_joules
@@ -80,7 +80,7 @@ def test_a_lost_gpu_is_down_and_has_no_values() -> None:
 
 def test_a_gpu_that_is_gone_shares_no_series_with_the_one_that_has_its_index_now() -> None:
     gone = replace(GPU, uuid="GPU-gone", pci="0000:99:00.0", values={}, lost="it is gone")
-    one = Tally(1, 1, 5.0, Remedy.RESET_GPU)
+    one = XidCounts(1, 1, 5.0, Remedy.RESET_GPU)
     xids = XidReading((), {}, {(gone.pci, 79): one, (GPU.pci, 79): one})
     reading = GpuReading(True, "580.1", (gone, GPU), read_at_s=9.0)
     samples = draw(picture(machine=MachineReading(gpu=reading, xids=xids)), "job")
@@ -91,7 +91,7 @@ def test_a_gpu_that_is_gone_shares_no_series_with_the_one_that_has_its_index_now
 
 
 def test_xids_keep_their_series_while_the_driver_is_away() -> None:
-    one = Tally(1, 1, 5.0, Remedy.RESET_GPU)
+    one = XidCounts(1, 1, 5.0, Remedy.RESET_GPU)
     xids = XidReading((), {GPU.pci: Known(GPU.uuid, 3)}, {(GPU.pci, 119): one})
     samples = draw(picture(machine=MachineReading(xids=xids)), "job")
     assert {one.labels["gpu"] for one in samples if "xid" in one.labels} == {"3"}

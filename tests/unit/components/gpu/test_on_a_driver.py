@@ -16,7 +16,7 @@ from tests.unit.ranks.scene import moment
 
 from holdfast_sidecar.components.gpu.component import GpuWatch
 from holdfast_sidecar.components.gpu.nvml.device import Devices
-from holdfast_sidecar.components.gpu.ownership import Company, Process
+from holdfast_sidecar.components.gpu.ownership import GpuProcess, GpuUsers
 from holdfast_sidecar.components.gpu.readings import GpuReading, GpuUser, Signal
 from holdfast_sidecar.records.findings import Finding
 
@@ -29,8 +29,8 @@ PLANTED_S = 10
 class Around:
     """Rank N computes on GPU N, with pid 1000 + N; pid 7777 is a stranger."""
 
-    def read(self, reading: GpuReading) -> Company:
-        stranger = Process(7777, "miner", 5, (1500,))
+    def read(self, reading: GpuReading) -> GpuUsers:
+        stranger = GpuProcess(7777, "miner", 5, (1500,))
         return company(*(seat(rank) for rank in range(8)), processes=[stranger])
 
 

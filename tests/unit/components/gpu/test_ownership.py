@@ -6,7 +6,13 @@ import dataclasses
 
 from tests.unit.components.gpu.nodes import GIB, company, gpu, lost, reading, seat
 
-from holdfast_sidecar.components.gpu.ownership import Device, Process, Source, owners, tie_up
+from holdfast_sidecar.components.gpu.ownership import (
+    GpuProcess,
+    OwnershipSource,
+    RankDevice,
+    owners,
+    tie_up,
+)
 from holdfast_sidecar.components.gpu.readings import GpuUser
 
 UNUSED = [gpu(index, users=()) for index in range(4)]
@@ -14,7 +20,7 @@ U = [one.uuid for one in UNUSED]
 
 
 def test_the_driver_names_a_ranks_own_process_or_one_that_it_started() -> None:
-    helper = Process(5000, "python", 99, (1001, 900))
+    helper = GpuProcess(5000, "python", 99, (1001, 900))
     read = reading(gpu(0, users=[5000]), gpu(1, users=[1000]))
     ownership = tie_up(read, company(seat(0), seat(1), processes=[helper]))
     assert ownership.ranks_of(U[0]) == [1]
@@ -29,15 +35,15 @@ def test_the_driver_names_a_ranks_own_process_or_one_that_it_started() -> None:
 
 
 def test_what_torch_says_goes_before_everything_else() -> None:
-    told = Device(uuid=U[2].removeprefix("GPU-"))
+    told = RankDevice(uuid=U[2].removeprefix("GPU-"))
     environment = {"CUDA_VISIBLE_DEVICES": "0"}
     read = reading(*UNUSED[:3], gpu(3, users=[1000]))
     tie = tie_up(read, company(seat(0, environment, told))).ties[0]
-    assert (tie.gpus, tie.source) == ((U[2],), Source.TORCH)
+    assert (tie.gpus, tie.source) == ((U[2],), OwnershipSource.TORCH)
 
 
 def test_torch_may_tell_an_address_alone() -> None:
-    told = Device(pci="0000:13:00.0")
+    told = RankDevice(pci="0000:13:00.0")
     assert tie_up(reading(*UNUSED), company(seat(0, None, told))).ties[0].gpus == (U[3],)
 
 
@@ -61,21 +67,21 @@ def test_a_rank_may_have_several_gpus_and_several_ranks_one() -> None:
 def test_a_rank_that_sees_one_gpu_has_that_one() -> None:
     environment = {"CUDA_VISIBLE_DEVICES": "3", "LOCAL_RANK": "0"}
     tie = tie_up(reading(*UNUSED), company(seat(0, environment))).ties[0]
-    assert (tie.gpus, tie.source, tie.confidence) == ((U[3],), Source.ONE_VISIBLE, 0.9)
+    assert (tie.gpus, tie.source, tie.confidence) == ((U[3],), OwnershipSource.ONE_VISIBLE, 0.9)
 
 
 def test_of_several_that_it_sees_a_rank_has_its_local_numbers() -> None:
     environment = {"CUDA_VISIBLE_DEVICES": "3,1"}
     ownership = tie_up(reading(*UNUSED), company(seat(0, environment), seat(1, environment)))
     assert [ownership.ties[rank].gpus for rank in (0, 1)] == [(U[3],), (U[1],)]
-    assert ownership.ties[0].source is Source.VISIBLE_LIST
+    assert ownership.ties[0].source is OwnershipSource.VISIBLE_LIST
 
 
 def test_without_any_word_ranks_have_their_own_numbers_where_there_are_as_many_gpus() -> None:
     seats = [seat(rank, {}) for rank in range(4)]
     ownership = tie_up(reading(*UNUSED), company(*seats))
     assert [ownership.ranks_of(uuid) for uuid in U] == [[0], [1], [2], [3]]
-    assert ownership.ties[0].source is Source.LOCAL_RANK
+    assert ownership.ties[0].source is OwnershipSource.LOCAL_RANK
     assert not ownership.is_certain(U[0])
 
 
@@ -87,7 +93,7 @@ def test_what_nothing_tells_is_not_known() -> None:
 
 def test_an_environment_that_may_not_be_read_leaves_the_number() -> None:
     ownership = tie_up(reading(*UNUSED[:2]), company(seat(0), seat(1)))
-    assert ownership.ties[1].source is Source.LOCAL_RANK
+    assert ownership.ties[1].source is OwnershipSource.LOCAL_RANK
 
 
 def test_a_lost_gpu_stays_its_ranks_and_moves_no_others_index() -> None:
@@ -118,7 +124,7 @@ def test_between_two_processes_a_gpu_stays_with_its_rank_but_nobody_is_sure_of_i
     used = reading(gpu(0, users=[1000]), gpu(1, users=()))
     before = tie_up(used, company(seat(0)))
     nobody = tie_up(used, company(), before)
-    assert nobody.ties[0].source is Source.BEFORE
+    assert nobody.ties[0].source is OwnershipSource.BEFORE
     assert nobody.ranks_of(U[0]) == [0]
     assert not nobody.is_certain(U[0])
     again = dataclasses.replace(seat(0, {}), pid=2000)

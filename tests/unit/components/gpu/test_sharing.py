@@ -7,14 +7,14 @@ import dataclasses
 import pytest
 from tests.unit.components.gpu.nodes import company, found, gpu, seat, troubles, watched
 
-from holdfast_sidecar.components.gpu.ownership import Company, Process
+from holdfast_sidecar.components.gpu.ownership import GpuProcess, GpuUsers
 from holdfast_sidecar.components.gpu.readings import Gpu
 from holdfast_sidecar.records.findings import Kind
 
 RANK = seat(0)
 
 
-def beside(process: Process, sees_all: bool = True) -> Company:
+def beside(process: GpuProcess, sees_all: bool = True) -> GpuUsers:
     return company(RANK, processes=[process], sees_all=sees_all)
 
 
@@ -22,7 +22,7 @@ def used_by(pid: int) -> Gpu:
     return gpu(0, users=[1000, pid])
 
 
-STRANGER = Process(7777, "miner", 5, (1500, 1200))
+STRANGER = GpuProcess(7777, "miner", 5, (1500, 1200))
 
 
 def test_a_stranger_on_a_ranks_gpu_is_told_once_it_stays() -> None:
@@ -39,18 +39,18 @@ def test_a_stranger_on_a_ranks_gpu_is_told_once_it_stays() -> None:
 @pytest.mark.parametrize(
     "process",
     [
-        Process(7777, "pt_data_worker", 90, (1000, 900)),
-        Process(7777, "holdfast", 90, (900,)),
-        Process(7777, "nvidia-cuda-mps", 1, (1,)),
-        Process(7777, "nv-hostengine", 1, (1,)),
+        GpuProcess(7777, "pt_data_worker", 90, (1000, 900)),
+        GpuProcess(7777, "holdfast", 90, (900,)),
+        GpuProcess(7777, "nvidia-cuda-mps", 1, (1,)),
+        GpuProcess(7777, "nv-hostengine", 1, (1,)),
     ],
 )
-def test_ranks_helpers_and_the_drivers_own_services_belong_there(process: Process) -> None:
+def test_ranks_helpers_and_the_drivers_own_services_belong_there(process: GpuProcess) -> None:
     assert troubles(watched(lambda _: [used_by(7777)], 30, who=beside(process))) == []
 
 
 def test_a_rank_of_an_earlier_attempt_that_did_not_go_is_told_as_such() -> None:
-    left = Process(7777, "python", RANK.start_ticks - 10, (900,))
+    left = GpuProcess(7777, "python", RANK.start_ticks - 10, (900,))
     (finding,) = found(watched(lambda _: [used_by(7777)], 30, who=beside(left)))
     assert finding.evidence[0].endswith("left over from an earlier attempt")
 

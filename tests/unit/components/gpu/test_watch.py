@@ -11,7 +11,7 @@ from tests.unit.ranks.scene import history, look, moment
 from holdfast.contract.page import Word
 from holdfast_sidecar.components.gpu.component import GpuWatch
 from holdfast_sidecar.components.gpu.history import EVERY_S, SPAN_S, GpuHistory, follow_gpus
-from holdfast_sidecar.components.gpu.ownership import Company
+from holdfast_sidecar.components.gpu.ownership import GpuUsers
 from holdfast_sidecar.components.gpu.readings import GpuReading, Signal, leave_out_garbage
 from holdfast_sidecar.records.findings import Kind
 
@@ -22,7 +22,7 @@ class Around:
 
     asked: int = 0
 
-    def read(self, reading: GpuReading) -> Company:
+    def read(self, reading: GpuReading) -> GpuUsers:
         self.asked += 1
         return ranks(2)
 

@@ -16,7 +16,11 @@ from holdfast_sidecar.components.health_check.checks import (
     find_gate_troubles,
     judge_fitness,
 )
-from holdfast_sidecar.components.host.readings import HostReading, Room, Storage
+from holdfast_sidecar.components.host.readings import (
+    FilesystemSpace,
+    HostReading,
+    NetworkFilesystem,
+)
 from holdfast_sidecar.components.machine import MachineReading
 from holdfast_sidecar.config.settings import GateSettings
 from holdfast_sidecar.records.codec import decode, encode
@@ -36,7 +40,9 @@ def gpu(index: int = 0, lost: str = "", **values: float) -> Gpu:
     return Gpu(index, f"GPU-{index}", "H100", f"0000:{index:02x}:00.0", told, lost=lost)
 
 
-def machine(*gpus: Gpu, rooms: dict[str, Room] | None = None, **about: Any) -> MachineReading:
+def machine(
+    *gpus: Gpu, rooms: dict[str, FilesystemSpace] | None = None, **about: Any
+) -> MachineReading:
     reading = GpuReading(bool(gpus), "570", gpus, **about)
     return MachineReading(host=replace(HOST, rooms=rooms or {}), gpu=reading)
 
@@ -164,19 +170,19 @@ def test_garbage_blinds_one_check_and_the_others_go_on() -> None:
 
 
 def test_room_for_a_checkpoint() -> None:
-    full = {"checkpoint": Room(100 * GIB, 200 * 2**20)}
+    full = {"checkpoint": FilesystemSpace(100 * GIB, 200 * 2**20)}
     assert reasons(machine(rooms=full)) == [
         "room: 200 MiB are left for checkpoints, less than 1024 MiB"
     ]
-    assert reasons(machine(rooms={"checkpoint": Room(100 * GIB, 2 * GIB)})) == []
-    assert reasons(machine(rooms={"checkpoint": Room(0, 0)})) == [], "nothing was said"
-    assert reasons(machine(rooms={"state": Room(100 * GIB, 0)})) == [], "another room"
+    assert reasons(machine(rooms={"checkpoint": FilesystemSpace(100 * GIB, 2 * GIB)})) == []
+    assert reasons(machine(rooms={"checkpoint": FilesystemSpace(0, 0)})) == [], "nothing was said"
+    assert reasons(machine(rooms={"state": FilesystemSpace(100 * GIB, 0)})) == [], "another room"
 
 
 def test_storage_that_nodes_share_says_nothing_and_one_that_is_silent_can_t_be_checked() -> None:
-    read = machine(rooms={"checkpoint": Room(100 * GIB, 0)})
+    read = machine(rooms={"checkpoint": FilesystemSpace(100 * GIB, 0)})
     assert read.host is not None
-    shared = replace(read.host, storage=(Storage("checkpoint", "nfs4", "/shared"),))
+    shared = replace(read.host, storage=(NetworkFilesystem("checkpoint", "nfs4", "/shared"),))
     assert reasons(replace(read, host=shared)) == []
     silent = replace(read.host, rooms={}, silent_rooms={"checkpoint": 12.0})
     assert judge(replace(read, host=silent)).blind == {
@@ -199,7 +205,7 @@ def works(read: MachineReading, **more: Any) -> bool:
 def test_what_an_attempt_would_run_on_is_told_from_what_would_end_it() -> None:
     assert works(machine(gpu(REMAP_PENDING=1)))
     assert works(machine(gpu(NVLINKS_ACTIVE=17, NVLINKS_EXPECTED=18)))
-    assert works(machine(rooms={"checkpoint": Room(100 * GIB, GIB // 2)}))
+    assert works(machine(rooms={"checkpoint": FilesystemSpace(100 * GIB, GIB // 2)}))
     assert works(machine(), clock_off_s=93.4)
     assert works(machine(), exertion=Exertion("r", "done"), far_behind=["matmul: 40%"])
     log = [found(Kind.GPU_FAULT, Remedy.REPLACE, gpu="GPU-0")]

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 from holdfast_sidecar.components.gpu.readings import Gpu, GpuReading
-from holdfast_sidecar.components.health_check.errand import Errand
+from holdfast_sidecar.components.health_check.errand import StressRequest
 from holdfast_sidecar.components.health_check.self_test import Proving, TestProcess
 from holdfast_sidecar.config.settings import GateSettings
 from holdfast_sidecar.records.codec import encode
@@ -34,11 +34,11 @@ class Scene:
 
     def __init__(self, script: str = WELL, **settings: object) -> None:
         self.script = script
-        self.errands: list[Errand] = []
+        self.errands: list[StressRequest] = []
         self.now_s = 10.0
         self.proving = Proving("n1", GateSettings(**settings), self.start)  # type: ignore[arg-type]
 
-    def start(self, errand: Errand, now_s: float, patience_s: float) -> TestProcess:
+    def start(self, errand: StressRequest, now_s: float, patience_s: float) -> TestProcess:
         self.errands.append(errand)
         return TestProcess.start(errand, now_s, patience_s, ("sh", "-c", self.script))
 
@@ -171,7 +171,7 @@ def test_a_test_that_dies_or_talks_nonsense_says_nothing_of_the_node() -> None:
 
 
 def test_one_that_can_t_be_started_is_told_of() -> None:
-    def refuse(errand: Errand, now_s: float, patience_s: float) -> TestProcess:
+    def refuse(errand: StressRequest, now_s: float, patience_s: float) -> TestProcess:
         raise OSError(11, "Resource temporarily unavailable")
 
     scene = Scene()

@@ -10,15 +10,15 @@ from tests.unit.ranks.scene import moment
 
 from holdfast_sidecar.components.host.host import find_host_troubles
 from holdfast_sidecar.components.host.readings import (
+    CgroupReading,
     Clock,
-    Group,
+    CounterHistory,
+    FilesystemSpace,
     HostReading,
     MemoryErrors,
-    Room,
+    NetworkFilesystem,
     Sensor,
-    Storage,
     Stuck,
-    Tally,
 )
 from holdfast_sidecar.components.machine import KernelEvent, KernelEvents
 from holdfast_sidecar.records.findings import Finding, Kind, Remedy
@@ -46,24 +46,24 @@ def told(host: HostReading) -> list[tuple[Kind, str]]:
 def over_time(host: HostReading, span_s: float, before: dict[str, Any], now: dict[str, Any]) -> Any:
     """The host with one tally from then, looks like now's in between, and one from now."""
     times = [float(t) for t in range(15, int(span_s), 15)]
-    between = [Tally(at_s=1000.0 + t, **now) for t in times]
-    earlier = (Tally(at_s=1000.0, **before), *between)
-    return replace(host, now=Tally(at_s=1000.0 + span_s, **now), earlier=earlier)
+    between = [CounterHistory(at_s=1000.0 + t, **now) for t in times]
+    earlier = (CounterHistory(at_s=1000.0, **before), *between)
+    return replace(host, now=CounterHistory(at_s=1000.0 + span_s, **now), earlier=earlier)
 
 
 @pytest.mark.parametrize(
     ("group", "evidence"),
     [
-        (Group(100 * GIB, 98 * GIB), "2048 MiB are left below the control group's limit"),
-        (Group(GIB, 2 * GIB), "0 MiB are left below"),
-        (Group(memory_stalled_10s_ratio=0.4), "waited for memory 40%"),
-        (Group(100 * GIB, 90 * GIB, memory_stalled_10s_ratio=0.01), None),
-        (Group(None, 98 * GIB), None),
-        (Group(100 * GIB, None), None),
+        (CgroupReading(100 * GIB, 98 * GIB), "2048 MiB are left below the control group's limit"),
+        (CgroupReading(GIB, 2 * GIB), "0 MiB are left below"),
+        (CgroupReading(memory_stalled_10s_ratio=0.4), "waited for memory 40%"),
+        (CgroupReading(100 * GIB, 90 * GIB, memory_stalled_10s_ratio=0.01), None),
+        (CgroupReading(None, 98 * GIB), None),
+        (CgroupReading(100 * GIB, None), None),
     ],
 )
 def test_a_control_groups_limit_kills_as_surely_as_the_hosts(
-    group: Group, evidence: str | None
+    group: CgroupReading, evidence: str | None
 ) -> None:
     findings = found(replace(HEALTHY, group=group))
     assert [one.kind for one in findings] == [Kind.MEMORY_PRESSURE] * (evidence is not None)
@@ -83,10 +83,10 @@ def test_pressure_and_heat_that_become_worse_are_told_as_surer() -> None:
         return over_time(host, 60, {"margins": {"coretemp": 2.0}}, {"margins": {"coretemp": 2.0}})
 
     def left(mib: int) -> HostReading:
-        return replace(HEALTHY, group=Group(100 * GIB, 100 * GIB - mib * 2**20))
+        return replace(HEALTHY, group=CgroupReading(100 * GIB, 100 * GIB - mib * 2**20))
 
     def stalled(ratio: float) -> HostReading:
-        return replace(HEALTHY, group=Group(memory_stalled_10s_ratio=ratio))
+        return replace(HEALTHY, group=CgroupReading(memory_stalled_10s_ratio=ratio))
 
     assert sure(hot(2.0)) < sure(hot(0.0))
     assert sure(left(2048)) < sure(left(1000))
@@ -137,21 +137,23 @@ def test_corrected_errors_are_a_trouble_once_they_come_in_a_storm(
 @pytest.mark.parametrize(
     ("room", "evidence"),
     [
-        (Room(100 * GIB, 4 * GIB), "checkpoint: 4096 MiB are left"),
-        (Room(100_000 * GIB, 70 * GIB), None),
-        (Room(100_000 * GIB, 60 * GIB), "checkpoint: 61440 MiB are left"),
-        (Room(100 * GIB, 50 * GIB, 1000, 29), "checkpoint: 29 inodes of 1000 are left"),
-        (Room(100 * GIB, 50 * GIB, 1000, 31), None),
-        (Room(0, 0, None, None), None),
+        (FilesystemSpace(100 * GIB, 4 * GIB), "checkpoint: 4096 MiB are left"),
+        (FilesystemSpace(100_000 * GIB, 70 * GIB), None),
+        (FilesystemSpace(100_000 * GIB, 60 * GIB), "checkpoint: 61440 MiB are left"),
+        (FilesystemSpace(100 * GIB, 50 * GIB, 1000, 29), "checkpoint: 29 inodes of 1000 are left"),
+        (FilesystemSpace(100 * GIB, 50 * GIB, 1000, 31), None),
+        (FilesystemSpace(0, 0, None, None), None),
     ],
 )
-def test_a_file_system_without_bytes_or_inodes_is_full(room: Room, evidence: str | None) -> None:
+def test_a_file_system_without_bytes_or_inodes_is_full(
+    room: FilesystemSpace, evidence: str | None
+) -> None:
     findings = found(replace(HEALTHY, rooms={"checkpoint": room}))
     assert [one.evidence[0] for one in findings] == ([evidence] if evidence else [])
 
 
 def test_a_full_file_system_is_told_once_as_the_checkpoints_where_it_is_theirs_too() -> None:
-    full = Room(100 * GIB, GIB, device=7)
+    full = FilesystemSpace(100 * GIB, GIB, device=7)
     rooms = {"state": full, "checkpoint": full, "shm": replace(full, device=8)}
     assert told(replace(HEALTHY, rooms=rooms)) == [
         (Kind.DISK_FULL, "checkpoint"),
@@ -174,7 +176,7 @@ def test_a_full_file_system_is_told_once_as_the_checkpoints_where_it_is_theirs_t
 def test_a_file_system_that_fills_is_told_of_before_it_is_full(
     purpose: str, left: int, before: int, span_s: float, evidence: str | None
 ) -> None:
-    host = replace(HEALTHY, rooms={purpose: Room(100 * GIB, left * GIB)})
+    host = replace(HEALTHY, rooms={purpose: FilesystemSpace(100 * GIB, left * GIB)})
     host = over_time(
         host,
         span_s,
@@ -185,7 +187,7 @@ def test_a_file_system_that_fills_is_told_of_before_it_is_full(
 
 
 def test_a_quota_that_is_used_up_in_a_quarter_of_its_periods_throttles() -> None:
-    host = replace(HEALTHY, group=Group(cpu_limit=2.0))
+    host = replace(HEALTHY, group=CgroupReading(cpu_limit=2.0))
 
     def throttled(periods: int, of_them: int, was: int = 10) -> list[tuple[Kind, str]]:
         before = {"periods": was, "throttled_periods": was}
@@ -240,11 +242,11 @@ def test_storage_that_does_not_answer_is_stalled_however_that_shows() -> None:
     assert told(replace(HEALTHY, silent_rooms={"state": 14.0, "checkpoint": 15.0})) == [
         (Kind.STORAGE_STALLED, "checkpoint")
     ]
-    nfs = Storage("rank 0", "nfs4", "/data", silent_s=30.0)
+    nfs = NetworkFilesystem("rank 0", "nfs4", "/data", silent_s=30.0)
     both = replace(HEALTHY, storage=(nfs,), silent_rooms={"rank 0": 20.0})
     (finding,) = found(both)
     assert finding.evidence == ["rank 0: nfs4 at /data has not answered for 30 s"]
-    lustre = Storage("checkpoint", "lustre", "/fast", state="fast-OST0001: DISCONN")
+    lustre = NetworkFilesystem("checkpoint", "lustre", "/fast", state="fast-OST0001: DISCONN")
     assert told(replace(HEALTHY, storage=(lustre,))) == [(Kind.STORAGE_STALLED, "checkpoint")]
     assert told(replace(HEALTHY, storage=(replace(nfs, silent_s=10.0),))) == []
 

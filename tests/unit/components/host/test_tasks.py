@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from holdfast_sidecar.components.host.cpu import (
+    CpuTime,
     ForeignLoad,
     Processors,
-    Spent,
     cpu_s_of,
     foreign_cores,
 )
@@ -72,9 +72,11 @@ def test_cpu_time_of_others_is_what_the_host_spent_and_the_job_did_not(tmp_path:
     assert load.read(Processors({"user": 40.0, "system": 0.0}, 0.0), {}, 30.0) is None
 
 
-@pytest.mark.parametrize("now", [Spent(10.0, 5.0, 9.0), Spent(10.0, 9.0, 5.0), Spent(0.0, 9, 9)])
-def test_counts_that_went_backwards_say_nothing(now: Spent) -> None:
-    assert foreign_cores(Spent(0.0, 8.0, 8.0), now) is None
+@pytest.mark.parametrize(
+    "now", [CpuTime(10.0, 5.0, 9.0), CpuTime(10.0, 9.0, 5.0), CpuTime(0.0, 9, 9)]
+)
+def test_counts_that_went_backwards_say_nothing(now: CpuTime) -> None:
+    assert foreign_cores(CpuTime(0.0, 8.0, 8.0), now) is None
 
 
 def test_a_process_that_is_gone_or_garbled_took_no_time() -> None:

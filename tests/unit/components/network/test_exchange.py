@@ -13,9 +13,9 @@ from holdfast_sidecar.components.network import round_trip
 from holdfast_sidecar.components.network.round_trip import (
     ASK,
     RELAY,
-    Company,
     Exchange,
     Packet,
+    RoundTripPeers,
     pack,
 )
 from holdfast_sidecar.records.reports import Life
@@ -34,7 +34,7 @@ class Node:
 
     def knows(self, *others: Node, attempt: int = 1, secret: bytes = SECRET) -> None:
         addresses = {other.name: other.address for other in others}
-        self.exchange.keep(Company(self.name, attempt, secret, addresses))
+        self.exchange.keep(RoundTripPeers(self.name, attempt, secret, addresses))
 
     def take_in(self, within_s: float = 2.0) -> None:
         select.select([self.exchange._socket], [], [], within_s)
@@ -105,12 +105,12 @@ def test_another_attempt_begins_anew(nodes: tuple[Node, Node]) -> None:
 
 
 def test_the_key_is_in_no_text_of_it() -> None:
-    assert "kkkk" not in repr(Company("a", 1, SECRET))
+    assert "kkkk" not in repr(RoundTripPeers("a", 1, SECRET))
 
 
 def test_an_address_that_can_not_be_one_is_a_loss_like_others(nodes: tuple[Node, Node]) -> None:
     a, _ = nodes
-    a.exchange.keep(Company("a", 1, SECRET, {"b": ("x" * 70, 1), "c": ("::1", 1)}))
+    a.exchange.keep(RoundTripPeers("a", 1, SECRET, {"b": ("x" * 70, 1), "c": ("::1", 1)}))
     a.exchange.ask_all()
     a.exchange.close_window()
     window = a.exchange.read().windows[-1]
@@ -133,7 +133,7 @@ def acquaint(*nodes: Node) -> None:
     """All are members of one attempt, and none measures another."""
     for node in nodes:
         members = {other.name: other.address for other in nodes if other is not node}
-        node.exchange.keep(Company(node.name, 1, SECRET, {}, members))
+        node.exchange.keep(RoundTripPeers(node.name, 1, SECRET, {}, members))
 
 
 def test_a_node_that_is_asked_whether_it_lives_answers_with_the_steps_of_its_ranks(
@@ -193,7 +193,7 @@ def test_a_node_that_can_not_be_reached_directly_answers_through_another(
     acquaint(a, b, c)
     b.exchange.tell(LIFE)
     nowhere = {"b": ("127.0.0.1", 1), "c": c.address}
-    a.exchange.keep(Company("a", 1, SECRET, {}, nowhere))
+    a.exchange.keep(RoundTripPeers("a", 1, SECRET, {}, nowhere))
     a.exchange.watch(frozenset("b"), frozenset("b"))
     a.exchange.ask_closely()
     for node in (c, b, c, a):
@@ -205,7 +205,7 @@ def test_a_node_that_can_not_be_reached_directly_answers_through_another(
 def test_nobody_asks_for_a_stranger_or_about_one(three: tuple[Node, Node, Node]) -> None:
     _, b, c = three
     acquaint(b, c)
-    b.exchange.keep(Company("b", 1, SECRET, {}, {"c": c.address}))
+    b.exchange.keep(RoundTripPeers("b", 1, SECRET, {}, {"c": c.address}))
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
         for about, key in (("c", b"guess" * 7), ("a", SECRET), ("b", SECRET)):
             stranger.sendto(pack(Packet(RELAY, 1, about, bytes(16)), key), b.address)
@@ -234,7 +234,7 @@ def test_a_node_that_answers_somewhere_else_now_has_to_answer_first(
     b.take_in()
     a.take_in()
     assert set(a.exchange.heard()) == {"b"}
-    a.exchange.keep(Company("a", 1, SECRET, {}, {"b": ("127.0.0.1", 1)}))
+    a.exchange.keep(RoundTripPeers("a", 1, SECRET, {}, {"b": ("127.0.0.1", 1)}))
     assert a.exchange.heard() == {}
 
 
@@ -265,7 +265,7 @@ def test_what_is_for_a_name_that_is_not_found_is_sent_nowhere(nodes: tuple[Node,
     a, _ = nodes
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as here:
         here.bind(("127.0.0.1", 0))
-        a.exchange.keep(Company("a", 1, SECRET, {"b": ("x" * 70, here.getsockname()[1])}))
+        a.exchange.keep(RoundTripPeers("a", 1, SECRET, {"b": ("x" * 70, here.getsockname()[1])}))
         for _ in range(3):
             a.exchange.ask_all()
         assert select.select([here], [], [], 0.05)[0] == []
@@ -323,7 +323,7 @@ def test_who_could_be_asked_through_nobody_else_was_not_asked(
     a, b, c = three
     know(a, b, c)
     a.exchange.watch(frozenset("b"), frozenset("b"))
-    a.exchange.keep(Company("a", 1, SECRET, {}, {"b": b.address, "c": ("x" * 70, 1)}))
+    a.exchange.keep(RoundTripPeers("a", 1, SECRET, {}, {"b": b.address, "c": ("x" * 70, 1)}))
     for _ in range(6):
         a.exchange.ask_closely()
     assert unanswered(a) == {"b": 0}

@@ -7,8 +7,8 @@ import dataclasses
 import pytest
 
 from holdfast_sidecar.components.network.round_trip import (
-    Company,
     NodeEcho,
+    RoundTripPeers,
     accusers,
     life_of,
     parse_address,
@@ -30,14 +30,14 @@ class Recorded:
 
     def __init__(self, listen: tuple[str, int]) -> None:
         self.listen = listen
-        self.company: Company | None = None
+        self.company: RoundTripPeers | None = None
 
     def open(self) -> None: ...
     def close(self) -> None: ...
     def read(self) -> RoundTrips:
         return RoundTrips()
 
-    def keep(self, company: Company | None) -> None:
+    def keep(self, company: RoundTripPeers | None) -> None:
         self.company = company
 
     def tell(self, life: Life) -> None:
@@ -59,7 +59,7 @@ def echo(listen: str = "127.0.0.1:0") -> NodeEcho:
     return NodeEcho("a", listen, open_exchange=Recorded)  # type: ignore[arg-type]
 
 
-def company(node: NodeEcho) -> Company | None:
+def company(node: NodeEcho) -> RoundTripPeers | None:
     return node._exchange.company if node._exchange is not None else None
 
 

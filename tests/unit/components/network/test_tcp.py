@@ -13,7 +13,7 @@ import pytest
 from holdfast_sidecar.components.network.tcp import TcpProbe, parse_retransmits
 from holdfast_sidecar.linux.sockets import (
     Connection,
-    Unanswered,
+    NetlinkRefused,
     parse_connections,
     read_connections,
 )
@@ -115,9 +115,9 @@ def test_a_rank_whose_sockets_cannot_be_seen_is_absent_and_not_0(tmp_path: Path)
 
 def test_a_kernel_that_refuses_is_a_failure_of_the_probe() -> None:
     def refuse() -> Mapping[int, Connection]:
-        raise Unanswered(2, "the kernel does not tell of TCP sockets")
+        raise NetlinkRefused(2, "the kernel does not tell of TCP sockets")
 
-    with pytest.raises(Unanswered):
+    with pytest.raises(NetlinkRefused):
         TcpProbe(lambda: {0: os.getpid()}, read_connections=refuse).read(0.0)
 
 

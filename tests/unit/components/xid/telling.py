@@ -19,11 +19,11 @@ from tests.unit.components.xid.stories import (
     X,
 )
 
-from holdfast_sidecar.components.xid.checks import Verdict
+from holdfast_sidecar.components.xid.checks import XidVerdict
 from holdfast_sidecar.components.xid.engine import judge
 from holdfast_sidecar.components.xid.events import XidEvent, parse_line
 from holdfast_sidecar.components.xid.history import History, forget_old, take_in, take_reading
-from holdfast_sidecar.components.xid.rules import GpuState, Scene
+from holdfast_sidecar.components.xid.rules import GpuState, XidContext
 from holdfast_sidecar.records.findings import Remedy
 
 START_S = 1_700_000_000.0
@@ -33,9 +33,9 @@ START_S = 1_700_000_000.0
 class Telling:
     """One story as far as it was told."""
 
-    scene: Scene
+    scene: XidContext
     history: History = dataclasses.field(default_factory=History)
-    verdicts: tuple[Verdict, ...] = ()
+    verdicts: tuple[XidVerdict, ...] = ()
 
     def tell(self, step: Step) -> None:
         now_s = START_S + step.at_s
@@ -79,7 +79,7 @@ def line_of(step: X) -> str:
 
 
 def told(story: Story) -> Telling:
-    telling = Telling(Scene(START_S, "first boot", driver_branch=story.branch))
+    telling = Telling(XidContext(START_S, "first boot", driver_branch=story.branch))
     for step in sorted(story.steps, key=lambda step: step.at_s):
         telling.tell(step)
     last_s = max(step.at_s for step in story.steps)
@@ -109,7 +109,7 @@ def run_all() -> tuple[int, int, list[str]]:
     return sum(not texts for texts in wrong.values()), len(wrong), failed
 
 
-def _outcome(pci: str, verdicts: tuple[Verdict, ...], expect: Expect) -> Expect:
+def _outcome(pci: str, verdicts: tuple[XidVerdict, ...], expect: Expect) -> Expect:
     mine = [verdict for verdict in verdicts if pci in verdict.suspects]
     worst = max(
         mine, key=lambda verdict: (verdict.remedy.severity, verdict.blame != "gpu"), default=None
@@ -124,6 +124,6 @@ def _outcome(pci: str, verdicts: tuple[Verdict, ...], expect: Expect) -> Expect:
     )
 
 
-def _has(verdicts: list[Verdict], names: tuple[str, ...]) -> bool:
+def _has(verdicts: list[XidVerdict], names: tuple[str, ...]) -> bool:
     suppressed = {verdict.name for verdict in verdicts if verdict.is_suppressed}
     return suppressed >= set(names)

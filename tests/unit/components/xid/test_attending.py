@@ -16,7 +16,7 @@ from holdfast_sidecar.components.xid.component import XidAttention, look_around
 from holdfast_sidecar.components.xid.engine import Judgement, judge
 from holdfast_sidecar.components.xid.events import XidEvent
 from holdfast_sidecar.components.xid.history import MOST_KEPT, History
-from holdfast_sidecar.components.xid.rules import Scene
+from holdfast_sidecar.components.xid.rules import XidContext
 from holdfast_sidecar.components.xid.storage import read_history
 from holdfast_sidecar.linux.kmsg import KernelReading, KernelRecord
 from holdfast_sidecar.records.findings import Finding, Kind, Moment, Remedy
@@ -211,7 +211,7 @@ def test_new_ranks_are_not_ended_for_what_ended_those_before_them() -> None:
 def test_nothing_is_judged_anew_while_nothing_happens(monkeypatch: pytest.MonkeyPatch) -> None:
     judged = []
 
-    def count(history: History, scene: Scene) -> Judgement:
+    def count(history: History, scene: XidContext) -> Judgement:
         judged.append(scene.now_s - START_S)
         return judge(history, scene)
 

@@ -11,14 +11,14 @@ from tests.unit.ranks.scene import history, look, steps
 from holdfast.contract.page import Phase
 from holdfast_sidecar.export.live.build import gather, of_store, scene_of
 from holdfast_sidecar.export.live.view import INCIDENTS, LiveView
-from holdfast_sidecar.export.state import Picture
+from holdfast_sidecar.export.state import TickState
 from holdfast_sidecar.records.account import parse_account
 from holdfast_sidecar.records.findings import Finding, Kind
-from holdfast_sidecar.records.plan import Incident, Pause
+from holdfast_sidecar.records.plan import Incident, PauseWindow
 from holdfast_sidecar.store.protocol import Section
 
 
-def seen(shown: Picture, away_since_unix_s: float | None = None) -> LiveView:
+def seen(shown: TickState, away_since_unix_s: float | None = None) -> LiveView:
     return gather(scene_of(shown, "llm", away_since_unix_s))
 
 
@@ -159,7 +159,7 @@ def test_what_is_saved_is_told() -> None:
 
 
 def test_a_pause_is_told_with_who_asked_for_it() -> None:
-    paused = {"pause": Pause("ada", "a new switch", 0.0, 2e9)}
+    paused = {"pause": PauseWindow("ada", "a new switch", 0.0, 2e9)}
     view = seen(picture(Job(8, incidents={}, slow=None, plan=paused)))
     assert view.paused_by == "ada"
     assert view.headline == "paused by ada: a new switch"

@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 
-from holdfast_sidecar.export.http_server import Request
+from holdfast_sidecar.export.http_server import HttpRequest
 from holdfast_sidecar.export.live.routes import FILES, SCRIPTS, LivePage, document, security
 from holdfast_sidecar.export.live.view import LEVELS, LOWEST, STEP, VERSION
 from holdfast_sidecar.performance.goodput.summary import IN_VIEWS
@@ -15,7 +15,7 @@ MOST_BYTES = 100_000
 
 
 def page() -> str:
-    return LivePage().answer(Request("/"), None).body.decode()
+    return LivePage().answer(HttpRequest("/"), None).body.decode()
 
 
 def test_the_page_is_small() -> None:
@@ -57,7 +57,7 @@ def test_the_policy_allows_this_script_and_this_style_alone() -> None:
 
 def test_the_page_is_open_as_it_tells_nothing_of_the_job() -> None:
     assert LivePage().is_open
-    assert LivePage().answer(Request("/"), None) == LivePage().answer(Request("/?a"), None)
+    assert LivePage().answer(HttpRequest("/"), None) == LivePage().answer(HttpRequest("/?a"), None)
 
 
 def test_the_script_reads_levels_as_they_are_written() -> None:

@@ -5,16 +5,16 @@ from dataclasses import replace
 from tests.unit.export.picture import picture as known_picture
 from tests.unit.ranks.large_job import Job, picture
 
-from holdfast_sidecar.export.http_server import JSON, Request
+from holdfast_sidecar.export.http_server import JSON, HttpRequest
 from holdfast_sidecar.export.live.packing import unpack
 from holdfast_sidecar.export.live.routes import LiveTelling
 from holdfast_sidecar.export.live.view import LiveView
-from holdfast_sidecar.export.state import Picture
+from holdfast_sidecar.export.state import TickState
 
-ASKED = Request("/live.json")
+ASKED = HttpRequest("/live.json")
 
 
-def seen(telling: LiveTelling, shown: Picture | None) -> LiveView:
+def seen(telling: LiveTelling, shown: TickState | None) -> LiveView:
     view = unpack(telling.answer(ASKED, shown).body)
     assert view is not None
     return view

@@ -20,18 +20,18 @@ from holdfast_sidecar.export.live.build import (
 )
 from holdfast_sidecar.export.live.routes import LiveTelling
 from holdfast_sidecar.export.live.view import LiveView
-from holdfast_sidecar.export.state import Picture
+from holdfast_sidecar.export.state import TickState
 from holdfast_sidecar.records.findings import Finding, Kind
 
 NOW = 1_000_040.0
 DIED = 1_000_008.0
 
 
-def seen(shown: Picture, away_since_unix_s: float | None = None) -> LiveView:
+def seen(shown: TickState, away_since_unix_s: float | None = None) -> LiveView:
     return gather(scene_of(shown, "llm", away_since_unix_s))
 
 
-def unheard(*found: Finding, since: float = DIED, per_node: int = 8, **orders: Any) -> Picture:
+def unheard(*found: Finding, since: float = DIED, per_node: int = 8, **orders: Any) -> TickState:
     """Two nodes as node-0 sees them; of node-1 nothing is heard since it died."""
     job = Job(2 * per_node, per_node, 13, incidents={}, findings=found)
     shown = picture(job, now_s=40.0, **orders)

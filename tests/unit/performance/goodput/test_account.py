@@ -8,13 +8,13 @@ from holdfast_sidecar.records.account import (
     Account,
     Category,
     IncidentCost,
-    Mark,
     Phase,
+    ProgressMark,
     parse_account,
     spell_cost,
     spell_marks,
 )
-from holdfast_sidecar.store.account import Fold, Turn, is_behind, turned
+from holdfast_sidecar.store.account import PhaseFold, Turn, is_behind, turned
 
 S = 1_000_000
 
@@ -133,7 +133,7 @@ def test_another_run_begins_from_nothing() -> None:
 
 def test_an_incident_that_is_over_becomes_one_line_and_stays_as_it_is() -> None:
     cost = IncidentCost({Phase.DETECT.value: 5}, 700, 1400, 3, "hang", "node b")
-    fold = Fold("i", *spell_cost(cost))
+    fold = PhaseFold("i", *spell_cost(cost))
     drained = turned(
         turned({}, Turn("draining", "i:drain"), S), Turn("restart", "i:restore"), 3 * S
     )
@@ -149,13 +149,13 @@ def test_an_incident_that_is_over_becomes_one_line_and_stays_as_it_is() -> None:
     }
     assert (told.lost_us, told.lost_gpu_us, told.lost_steps) == (700, 1400, 3)
     assert (told.cause, told.node, told.down_us) == ("hang", "node b", 3 * S + 5)
-    other = Fold("i", *spell_cost(IncidentCost({}, 1, 1, 1, "crash")))
+    other = PhaseFold("i", *spell_cost(IncidentCost({}, 1, 1, 1, "crash")))
     again = after((5.0, Turn(PENDING, folds=(fold, other))), since=drained)
     assert again.costs["i"].cause == "hang"
 
 
 def test_an_account_is_read_as_it_was_spelled() -> None:
-    marks = (Mark(0, 0), Mark(40, 7 * S))
+    marks = (ProgressMark(0, 0), ProgressMark(40, 7 * S))
     plain = {"run": "1000.5", "attempt": "2", "split": "1", "nodes": "3", "weight": "16"}
     fields = {**plain, "toll": "9", "marks": spell_marks(marks)}
     account = after((7.0, Turn("restore", "i:restore", 16, fields=fields)))

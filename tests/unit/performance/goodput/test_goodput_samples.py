@@ -11,7 +11,7 @@ from tests.unit.export.test_page import ended
 from holdfast_sidecar.config.settings import CostSettings, PolicySettings
 from holdfast_sidecar.export.exposition import draw
 from holdfast_sidecar.export.metrics import CAUSES
-from holdfast_sidecar.export.state import Picture
+from holdfast_sidecar.export.state import TickState
 from holdfast_sidecar.performance.metrics import STOPPED_FOR_S, budget_left, is_open
 from holdfast_sidecar.records.account import Category
 from holdfast_sidecar.records.codec import encode
@@ -28,7 +28,7 @@ NEW = replace(
 )
 
 
-def told(shown: Picture, name: str) -> dict[tuple[str, ...], float]:
+def told(shown: TickState, name: str) -> dict[tuple[str, ...], float]:
     """Labels but `run` -> value."""
     return {
         tuple(value for label, value in sample.labels.items() if label != "run"): sample.value
@@ -37,7 +37,7 @@ def told(shown: Picture, name: str) -> dict[tuple[str, ...], float]:
     }
 
 
-def fresh() -> Picture:
+def fresh() -> TickState:
     return replace(picture(), orders=replace(picture().orders, view=NEW))
 
 

@@ -8,14 +8,14 @@ import pytest
 from tests.unit.records.slow_job import STANDING
 
 from holdfast_sidecar.performance.goodput import splitting
-from holdfast_sidecar.performance.goodput.splitting import Split, StepTimes
+from holdfast_sidecar.performance.goodput.splitting import Split, StepShares
 from holdfast_sidecar.policy.hardware import STILL_RAN
 from holdfast_sidecar.records.account import PENDING, Account, Category
 from holdfast_sidecar.records.plan import Incident
 from holdfast_sidecar.store.account import Turn, turned
 
 S = 1_000_000
-TIMES = StepTimes(50, 100_000.0, {Category.DATA_WAIT: 0.2, Category.SAVING: 0.1})
+TIMES = StepShares(50, 100_000.0, {Category.DATA_WAIT: 0.2, Category.SAVING: 0.1})
 TRAINING = Account(0, 0, PENDING, run="r", attempt=1, split_attempt=1, gpus=2, pending_us=10 * S)
 
 

@@ -11,11 +11,11 @@ from holdfast_sidecar.performance.goodput.accounting import SETUP_S, stand
 from holdfast_sidecar.policy.cluster import Cluster
 from holdfast_sidecar.records.account import CLOSED, MICRO, PENDING, Account, Category
 from holdfast_sidecar.records.checkpoint import CheckpointOrder
-from holdfast_sidecar.records.plan import Incident, Pause, Plan
+from holdfast_sidecar.records.plan import Incident, PauseWindow, Plan
 
 RUN = "1000.000000"
 TRAINING = Account(0, 0, PENDING, run=RUN, attempt=0, gpus=2, nodes=2)
-PAUSED = Pause("ann", "", 1.0, 9e9)
+PAUSED = PauseWindow("ann", "", 1.0, 9e9)
 RESTARTED = replace(PLAN, attempt=1)
 OPEN_INCIDENT = Incident(
     "i", 0, "crash", "a", [0], detected_unix_s=1005.0, ended_unix_s=1005.0, decided="restart"

@@ -13,7 +13,7 @@ from tests.unit.policy.pretend_job import ToldJob, account_of
 from holdfast_sidecar.config.settings import PolicySettings
 from holdfast_sidecar.controller import accounting
 from holdfast_sidecar.controller.accounting import GoodputKeeping
-from holdfast_sidecar.performance.goodput.accounting import Heard, Standing, next_turn
+from holdfast_sidecar.performance.goodput.accounting import AccountInput, AccountState, next_turn
 from holdfast_sidecar.policy.cluster import Cluster
 from holdfast_sidecar.records.account import CLOSED, PENDING, Account, Category
 from holdfast_sidecar.store.account import Turn
@@ -245,7 +245,9 @@ def test_who_leads_again_does_not_take_the_time_of_others_for_its_own(
 ) -> None:
     told: list[float] = []
 
-    def noting(account: Account | None, standing: Standing, cluster: Cluster, heard: Heard) -> Turn:
+    def noting(
+        account: Account | None, standing: AccountState, cluster: Cluster, heard: AccountInput
+    ) -> Turn:
         told.append(heard.since_s)
         return next_turn(account, standing, cluster, heard)
 

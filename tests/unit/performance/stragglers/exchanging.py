@@ -7,24 +7,24 @@ from collections.abc import Callable, Mapping, Sequence
 from tests.unit.performance.stragglers.told import line
 
 from holdfast_sidecar.performance.stragglers.exchanges import Exchanges, SlowExchange
-from holdfast_sidecar.performance.stragglers.frame import Frame
-from holdfast_sidecar.performance.stragglers.placement import Place
-from holdfast_sidecar.records.steps import Group
+from holdfast_sidecar.performance.stragglers.frame import StepFrame
+from holdfast_sidecar.performance.stragglers.placement import RankPlace
+from holdfast_sidecar.records.steps import ProcessGroup
 
 USUAL_US = 20_000
 
 
-def grouped(nodes: Sequence[str], *groups: Sequence[int]) -> dict[int, Place]:
+def grouped(nodes: Sequence[str], *groups: Sequence[int]) -> dict[int, RankPlace]:
     """One rank per node that is named, in those of the groups that name it, in that order."""
     places = {}
     for rank, node in enumerate(nodes):
         own = [
-            Group(f"group_{number}", f"digest-{number}", len(members))
+            ProcessGroup(f"group_{number}", f"digest-{number}", len(members))
             for number, members in enumerate(groups)
             if rank in members
         ]
         slots = (*own, None, None, None, None)[:4]
-        places[rank] = Place(rank, node, groups=slots)
+        places[rank] = RankPlace(rank, node, groups=slots)
     return places
 
 
@@ -33,7 +33,7 @@ Slower = Callable[[int, str], int]
 
 
 def exchange(
-    places: Mapping[int, Place],
+    places: Mapping[int, RankPlace],
     steps: int,
     slower: Slower = lambda step, digest: 0,
     late: Mapping[int, int] | None = None,
@@ -47,12 +47,12 @@ def exchange(
 
 
 def _frame(
-    places: Mapping[int, Place],
+    places: Mapping[int, RankPlace],
     step: int,
     slower: Slower,
     late: Mapping[int, int],
     without: Callable[[int], set[int]],
-) -> Frame:
+) -> StepFrame:
     last: dict[str, int] = {}
     for rank, place in places.items():
         for group in filter(None, place.groups):
@@ -73,4 +73,4 @@ def _frame(
         }
         forward = 280_000 + late.get(rank, 0)
         lines[rank] = line(rank, step, forward=forward, communicating=sum(waits.values()), **waits)
-    return Frame(step - 1, step, lines)
+    return StepFrame(step - 1, step, lines)

@@ -6,21 +6,21 @@ from collections.abc import Mapping
 
 from tests.unit.performance.stragglers.told import line
 
-from holdfast_sidecar.performance.stragglers.frame import Excess, Frame
-from holdfast_sidecar.performance.stragglers.placement import Place
+from holdfast_sidecar.performance.stragglers.frame import Excess, StepFrame
+from holdfast_sidecar.performance.stragglers.placement import RankPlace
 
 
-def laid_out(dp: int = 1, tp: int = 1, pp: int = 1) -> dict[int, Place]:
+def laid_out(dp: int = 1, tp: int = 1, pp: int = 1) -> dict[int, RankPlace]:
     """Rank = (pp * dp_size + dp) * tp_size + tp, two ranks to a node."""
     shape = {"pp": pp, "dp": dp, "tp": tp}
     places = {}
     for rank in range(dp * tp * pp):
         at = {"pp": rank // (dp * tp), "dp": rank // tp % dp, "tp": rank % tp}
-        places[rank] = Place(rank, f"n{rank // 2}", f"pp={at['pp']}", at, shape)
+        places[rank] = RankPlace(rank, f"n{rank // 2}", f"pp={at['pp']}", at, shape)
     return places
 
 
-def frame(own_ms: Mapping[int, float], step: int = 10, total_ms: float = 120.0) -> Frame:
+def frame(own_ms: Mapping[int, float], step: int = 10, total_ms: float = 120.0) -> StepFrame:
     """One step in which each rank works so long, all of it in forward."""
     lines = {
         rank: line(
@@ -34,7 +34,7 @@ def frame(own_ms: Mapping[int, float], step: int = 10, total_ms: float = 120.0) 
         )
         for rank, own in own_ms.items()
     }
-    return Frame(step - 1, step, lines)
+    return StepFrame(step - 1, step, lines)
 
 
 def excess(rank: int, own_ms: float, peers_ms: float, by_work: float = 0.0) -> Excess:

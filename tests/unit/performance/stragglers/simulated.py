@@ -8,7 +8,7 @@ from bench.stragglers.scenario import Layout, Scenario
 from bench.stragglers.simulated_job import SimulatedJob
 
 from holdfast_sidecar.performance.stragglers.frame import Excess
-from holdfast_sidecar.performance.stragglers.frames import Frames
+from holdfast_sidecar.performance.stragglers.frames import FrameAssembler
 from holdfast_sidecar.performance.stragglers.judge import Detector
 
 Told = dict[int, tuple[Excess, ...]]
@@ -20,7 +20,7 @@ def follow(
     scenario: Scenario, steps: int, each: Callable[[int, Detector], None] | None = None
 ) -> Told:
     """Step -> who was told slow at it; a step takes a second."""
-    job, frames, detector = SimulatedJob(scenario), Frames(), Detector()
+    job, frames, detector = SimulatedJob(scenario), FrameAssembler(), Detector()
     places = job.places()
     told: Told = {}
     for lines in job.steps(steps):

@@ -7,10 +7,10 @@ from tests.unit.performance.stragglers.told import line
 
 from holdfast_sidecar.performance.stragglers.causes import Named, name_cause
 from holdfast_sidecar.performance.stragglers.frame import Excess
-from holdfast_sidecar.performance.stragglers.placement import Place
-from holdfast_sidecar.performance.stragglers.signals import Case, Witness, hear, read, strongest
+from holdfast_sidecar.performance.stragglers.placement import RankPlace
+from holdfast_sidecar.performance.stragglers.signals import SlowCase, Witness, hear, read, strongest
 from holdfast_sidecar.records.findings import Finding, Kind
-from holdfast_sidecar.records.steps import Cause
+from holdfast_sidecar.records.steps import SlowCause
 
 HEALTHY = {"clock_permille": 990, "transfer": 10_000, "optimizer": 40_000}
 EXCESS_US = 240_000
@@ -43,26 +43,26 @@ def named(
         work=1 + by_work,
         is_by_work_alone=is_by_work_alone,
     )
-    return name_cause(Case(excess, read(mine), read(theirs), witness))
+    return name_cause(SlowCase(excess, read(mine), read(theirs), witness))
 
 
 @pytest.mark.parametrize(
     ("cause", "part", "signals"),
     [
-        (Cause.COLLECTOR, "forward", {"collector": 230_000}),
-        (Cause.CPU_QUOTA, "forward", {"throttled_permille": 220}),
-        (Cause.CPU_CONTENTION, "backward", {"queued_permille": 220}),
-        (Cause.MEMORY_PRESSURE, "forward", {"faults_per_s": 900}),
-        (Cause.GPU_CLOCK, "backward", {"clock_permille": 760}),
-        (Cause.STORAGE, "data", {"storage_permille": 300}),
-        (Cause.DATA_LOADING, "data", {}),
-        (Cause.GPU_LINK, "transfer", {}),
-        (Cause.COMPUTE, "optimizer", {}),
-        (Cause.UNKNOWN, "other", {}),
+        (SlowCause.COLLECTOR, "forward", {"collector": 230_000}),
+        (SlowCause.CPU_QUOTA, "forward", {"throttled_permille": 220}),
+        (SlowCause.CPU_CONTENTION, "backward", {"queued_permille": 220}),
+        (SlowCause.MEMORY_PRESSURE, "forward", {"faults_per_s": 900}),
+        (SlowCause.GPU_CLOCK, "backward", {"clock_permille": 760}),
+        (SlowCause.STORAGE, "data", {"storage_permille": 300}),
+        (SlowCause.DATA_LOADING, "data", {}),
+        (SlowCause.GPU_LINK, "transfer", {}),
+        (SlowCause.COMPUTE, "optimizer", {}),
+        (SlowCause.UNKNOWN, "other", {}),
     ],
 )
 def test_the_signal_that_explains_the_time_is_the_cause(
-    cause: Cause, part: str, signals: dict[str, int]
+    cause: SlowCause, part: str, signals: dict[str, int]
 ) -> None:
     verdict = named(part, **signals)
     assert verdict.cause is cause
@@ -79,56 +79,56 @@ def test_evidence_has_the_numbers_of_both() -> None:
 def test_a_signal_as_strong_at_healthy_peers_explains_nothing() -> None:
     loud = {"throttled_permille": 220, "queued_permille": 100}
     verdict = named("forward", peers=loud)
-    assert verdict.cause is Cause.COMPUTE
+    assert verdict.cause is SlowCause.COMPUTE
 
 
 def test_a_signal_that_explains_little_of_it_is_not_the_cause() -> None:
-    assert named("forward", throttled_permille=60).cause is Cause.COMPUTE
-    assert named("data", queued_permille=60).cause is Cause.DATA_LOADING
+    assert named("forward", throttled_permille=60).cause is SlowCause.COMPUTE
+    assert named("data", queued_permille=60).cause is SlowCause.DATA_LOADING
 
 
 def test_of_two_signals_the_one_that_explains_more_counts() -> None:
     verdict = named("forward", throttled_permille=80, collector=180_000)
-    assert verdict.cause is Cause.COLLECTOR
+    assert verdict.cause is SlowCause.COLLECTOR
 
 
 def test_a_quota_that_counts_as_waiting_for_a_core_too_is_still_the_quota() -> None:
     verdict = named("forward", throttled_permille=220, queued_permille=225)
-    assert verdict.cause is Cause.CPU_QUOTA
+    assert verdict.cause is SlowCause.CPU_QUOTA
 
 
 def test_a_collector_that_waits_for_a_core_is_still_the_collector() -> None:
     verdict = named("forward", collector=200_000, queued_permille=230)
-    assert verdict.cause is Cause.COLLECTOR
+    assert verdict.cause is SlowCause.COLLECTOR
 
 
 def test_a_core_that_is_waited_for_beside_a_small_quota_is_contention() -> None:
     verdict = named("forward", queued_permille=200, throttled_permille=60)
-    assert verdict.cause is Cause.CPU_CONTENTION
+    assert verdict.cause is SlowCause.CPU_CONTENTION
 
 
 def test_a_signal_that_explains_more_than_is_left_open_is_the_cause() -> None:
     # 45 % and 15 % of it: what is left is less than the first.
     verdict = named("forward", collector=108_000, queued_permille=36)
-    assert verdict.cause is Cause.COLLECTOR
-    assert named("forward", collector=60_000).cause is Cause.COMPUTE
+    assert verdict.cause is SlowCause.COLLECTOR
+    assert named("forward", collector=60_000).cause is SlowCause.COMPUTE
 
 
 def test_pages_of_a_mapped_data_set_are_storage_and_no_want_of_memory() -> None:
-    assert named("data", faults_per_s=900).cause is Cause.STORAGE
+    assert named("data", faults_per_s=900).cause is SlowCause.STORAGE
     short = Witness(memory="memory.high is reached")
-    assert named("data", witness=short, faults_per_s=900).cause is Cause.MEMORY_PRESSURE
+    assert named("data", witness=short, faults_per_s=900).cause is SlowCause.MEMORY_PRESSURE
 
 
 def test_more_work_is_the_cause_where_it_explains_the_time() -> None:
-    assert named("forward", by_work=0.28).cause is Cause.UNEVEN_WORK
-    assert named("forward", by_work=0.05).cause is Cause.COMPUTE
+    assert named("forward", by_work=0.28).cause is SlowCause.UNEVEN_WORK
+    assert named("forward", by_work=0.05).cause is SlowCause.COMPUTE
 
 
 def test_who_was_only_given_more_is_no_slow_rank_however_long_one_of_its_steps_was() -> None:
     verdict = named("forward", by_work=0.05, is_by_work_alone=True)
-    assert verdict.cause is Cause.UNEVEN_WORK
-    assert named("forward", is_by_work_alone=True).cause is Cause.UNKNOWN
+    assert verdict.cause is SlowCause.UNEVEN_WORK
+    assert named("forward", is_by_work_alone=True).cause is SlowCause.UNKNOWN
 
 
 def gpu(kind: Kind, what: str, rank: int = 0, node: str = "a") -> Finding:
@@ -138,40 +138,50 @@ def gpu(kind: Kind, what: str, rank: int = 0, node: str = "a") -> Finding:
 @pytest.mark.parametrize(
     ("cause", "finding", "part", "signals"),
     [
-        (Cause.GPU_CLOCK, gpu(Kind.GPU_THROTTLED, "gpu0-hot"), "forward", {"clock_permille": 700}),
         (
-            Cause.GPU_POWER,
+            SlowCause.GPU_CLOCK,
+            gpu(Kind.GPU_THROTTLED, "gpu0-hot"),
+            "forward",
+            {"clock_permille": 700},
+        ),
+        (
+            SlowCause.GPU_POWER,
             gpu(Kind.GPU_THROTTLED, "gpu0-power"),
             "forward",
             {"clock_permille": 700},
         ),
-        (Cause.GPU_CLOCK, gpu(Kind.GPU_THROTTLED, "gpu0-warm"), "forward", {"clock_permille": 0}),
-        (Cause.GPU_SHARED, gpu(Kind.GPU_SHARED, "gpu0-pid7"), "backward", {}),
-        (Cause.GPU_LINK, gpu(Kind.GPU_LINK_DEGRADED, "gpu0-pcie-width"), "transfer", {}),
-        (Cause.COMPUTE, gpu(Kind.GPU_LINK_DEGRADED, "gpu0-pcie-width"), "forward", {}),
-        (Cause.COMPUTE, gpu(Kind.GPU_SHARED, "gpu0-pid7", rank=5), "forward", {}),
-        (Cause.COMPUTE, gpu(Kind.GPU_SHARED, "gpu0-pid7", node="b"), "forward", {}),
+        (
+            SlowCause.GPU_CLOCK,
+            gpu(Kind.GPU_THROTTLED, "gpu0-warm"),
+            "forward",
+            {"clock_permille": 0},
+        ),
+        (SlowCause.GPU_SHARED, gpu(Kind.GPU_SHARED, "gpu0-pid7"), "backward", {}),
+        (SlowCause.GPU_LINK, gpu(Kind.GPU_LINK_DEGRADED, "gpu0-pcie-width"), "transfer", {}),
+        (SlowCause.COMPUTE, gpu(Kind.GPU_LINK_DEGRADED, "gpu0-pcie-width"), "forward", {}),
+        (SlowCause.COMPUTE, gpu(Kind.GPU_SHARED, "gpu0-pid7", rank=5), "forward", {}),
+        (SlowCause.COMPUTE, gpu(Kind.GPU_SHARED, "gpu0-pid7", node="b"), "forward", {}),
     ],
 )
 def test_what_was_found_about_its_gpu_counts_where_it_acts(
-    cause: Cause, finding: Finding, part: str, signals: dict[str, int]
+    cause: SlowCause, finding: Finding, part: str, signals: dict[str, int]
 ) -> None:
-    witness = hear([finding], Place(0, "a"))
+    witness = hear([finding], RankPlace(0, "a"))
     assert named(part, witness=witness, **signals).cause is cause
 
 
 def test_a_node_beside_whose_ranks_others_are_well_is_not_to_blame() -> None:
     stalled = Finding(Kind.STORAGE_STALLED, "a", 0.0, 0.9, evidence=["data: no answer"])
-    alone = hear([stalled], Place(0, "a"), is_shared_by_mates=False)
-    together = hear([stalled], Place(0, "a"), is_shared_by_mates=True)
-    assert named("data", witness=alone).cause is Cause.DATA_LOADING
-    assert named("data", witness=together).cause is Cause.STORAGE
+    alone = hear([stalled], RankPlace(0, "a"), is_shared_by_mates=False)
+    together = hear([stalled], RankPlace(0, "a"), is_shared_by_mates=True)
+    assert named("data", witness=alone).cause is SlowCause.DATA_LOADING
+    assert named("data", witness=together).cause is SlowCause.STORAGE
 
 
 def test_without_peers_only_what_is_bad_by_itself_counts() -> None:
     mine = line(0, 10, forward=520_000, throttled_permille=400, clock_permille=990)
     excess: Any = Excess(0, "", 0.3, 0.9, 1, 10, 1_040_000, 800_000, {"forward": 240_000.0})
-    assert name_cause(Case(excess, read(mine))).cause is Cause.CPU_QUOTA
+    assert name_cause(SlowCase(excess, read(mine))).cause is SlowCause.CPU_QUOTA
 
 
 def test_the_louder_of_peers_and_mates_is_what_counts() -> None:
@@ -199,7 +209,7 @@ ON_HOST = Witness(is_host_only=True)
 )
 def test_who_used_no_cpu_meanwhile_slept_and_did_not_compute(own: int, theirs: int) -> None:
     verdict = named("forward", {"cpu_permille": theirs}, ON_HOST, cpu_permille=own)
-    assert verdict.cause is Cause.COMPUTE
+    assert verdict.cause is SlowCause.COMPUTE
     assert verdict.is_asleep
     assert verdict.is_host_only
     assert not verdict.is_measured
@@ -232,7 +242,7 @@ def test_who_may_have_computed_is_not_said_to_sleep(
     own: int, theirs: int, witness: Witness
 ) -> None:
     verdict = named("forward", {"cpu_permille": theirs}, witness, cpu_permille=own)
-    assert verdict.cause is Cause.COMPUTE
+    assert verdict.cause is SlowCause.COMPUTE
     assert not verdict.is_asleep
     assert not any("slept" in line for line in verdict.evidence)
 
@@ -245,5 +255,5 @@ def test_advice_names_a_gpus_tools_only_where_there_is_one() -> None:
 
 def test_between_the_parts_sleeping_is_told_as_well() -> None:
     verdict = named("other", witness=ON_HOST, cpu_permille=30)
-    assert (verdict.cause, verdict.is_asleep) == (Cause.UNKNOWN, True)
+    assert (verdict.cause, verdict.is_asleep) == (SlowCause.UNKNOWN, True)
     assert any("slept or waited" in line for line in verdict.evidence)

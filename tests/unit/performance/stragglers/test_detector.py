@@ -8,16 +8,16 @@ from bench.stragglers.simulated_job import SimulatedJob
 from tests.unit.performance.stragglers.simulated import EIGHT, blamed, follow
 from tests.unit.performance.stragglers.told import line, places
 
-from holdfast_sidecar.performance.stragglers.frame import Excess, Frame
+from holdfast_sidecar.performance.stragglers.frame import Excess, StepFrame
 from holdfast_sidecar.performance.stragglers.judge import Detector
-from holdfast_sidecar.records.steps import Cause
+from holdfast_sidecar.records.steps import SlowCause
 
 ONSET = 41
 FOREVER = 1 << 30
 
 
 def slow(
-    rank: int, slowdown: float, until: int = FOREVER, cause: Cause = Cause.COMPUTE
+    rank: int, slowdown: float, until: int = FOREVER, cause: SlowCause = SlowCause.COMPUTE
 ) -> tuple[Fault, ...]:
     return (Fault(cause, (rank,), slowdown, ONSET, until),)
 
@@ -40,7 +40,7 @@ def test_nobody_is_blamed_in_a_healthy_job() -> None:
 
 
 def test_who_was_slow_from_the_start_is_found_as_soon_as_the_noise_is_known() -> None:
-    fault = Fault(Cause.COMPUTE, (2,), 0.3, since=0)
+    fault = Fault(SlowCause.COMPUTE, (2,), 0.3, since=0)
     told = follow(Scenario(3, EIGHT, faults=(fault,)), 40)
     assert blamed(told) == {2}
     assert told[20]
@@ -48,14 +48,14 @@ def test_who_was_slow_from_the_start_is_found_as_soon_as_the_noise_is_known() ->
 
 
 def test_a_whole_job_that_slows_down_is_nobodys_excess() -> None:
-    everybody = Fault(Cause.COMPUTE, tuple(range(8)), 0.5, ONSET)
+    everybody = Fault(SlowCause.COMPUTE, tuple(range(8)), 0.5, ONSET)
     assert not blamed(follow(Scenario(4, EIGHT, faults=(everybody,)), 120))
 
 
 def test_one_very_long_step_and_its_echo_are_no_slow_rank() -> None:
     for hiccup in (0.5, 2.0, 10.0, 300.0):
         faults = [
-            Fault(Cause.COMPUTE, (5,), hiccup * 0.4**echo, ONSET + echo, ONSET + echo + 1)
+            Fault(SlowCause.COMPUTE, (5,), hiccup * 0.4**echo, ONSET + echo, ONSET + echo + 1)
             for echo in range(6)
         ]
         told = follow(Scenario(5, EIGHT, sigma=0.01, hiccups=0.0, faults=tuple(faults)), 80)
@@ -81,7 +81,7 @@ def test_thirty_quick_steps_do_not_make_it_persistent() -> None:
     job, detector = SimulatedJob(Scenario(7, EIGHT, faults=slow(1, 0.4))), Detector()
     excesses: tuple[Excess, ...] = ()
     for step, lines in enumerate(job.steps(ONSET + 100), start=1):
-        frame = Frame(step - 1, step, {line.rank: line for line in lines})
+        frame = StepFrame(step - 1, step, {line.rank: line for line in lines})
         excesses = detector.follow(frame, job.places(), step * 0.1)
     (excess,) = excesses
     assert excess.steps > 90
@@ -96,14 +96,14 @@ def test_a_slowdown_near_the_limit_does_not_flap() -> None:
 
 
 def test_a_node_of_eight_slow_ranks_of_sixteen_is_found_whole() -> None:
-    node = Fault(Cause.CPU_CONTENTION, tuple(range(8)), 0.25, ONSET)
+    node = Fault(SlowCause.CPU_CONTENTION, tuple(range(8)), 0.25, ONSET)
     told = follow(Scenario(9, Layout(16), faults=(node,)), ONSET + 20)
     assert blamed(told) == set(range(8))
     assert len(told[ONSET + 15]) == 8
 
 
 def test_ranks_are_compared_with_those_of_their_role_alone() -> None:
-    heavy_stage = Fault(Cause.PIPELINE, (8, 9, 10, 11), 0.6, since=0)
+    heavy_stage = Fault(SlowCause.PIPELINE, (8, 9, 10, 11), 0.6, since=0)
     told = follow(Scenario(10, Layout(4, 1, 4), faults=(heavy_stage,)), 100)
     assert not blamed(told)
 
@@ -123,13 +123,13 @@ def test_three_ranks_are_enough_to_say_who() -> None:
 @pytest.mark.parametrize(
     ("cause", "part"),
     [
-        (Cause.DATA_LOADING, "data"),
-        (Cause.GPU_LINK, "transfer"),
-        (Cause.COLLECTOR, "forward"),
-        (Cause.COMPUTE, "backward"),
+        (SlowCause.DATA_LOADING, "data"),
+        (SlowCause.GPU_LINK, "transfer"),
+        (SlowCause.COLLECTOR, "forward"),
+        (SlowCause.COMPUTE, "backward"),
     ],
 )
-def test_it_is_told_in_which_part_of_a_step_the_time_goes(cause: Cause, part: str) -> None:
+def test_it_is_told_in_which_part_of_a_step_the_time_goes(cause: SlowCause, part: str) -> None:
     told = follow(Scenario(13, EIGHT, faults=slow(6, 0.3, cause=cause)), ONSET + 20)
     (excess,) = told[ONSET + 20]
     assert max(excess.parts_us, key=lambda name: excess.parts_us[name]) == part
@@ -148,4 +148,4 @@ def test_an_excess_that_is_nothing_beside_the_step_is_nobodys_trouble() -> None:
         waiting = {"total": 10_000_000, "communicating": 9_200_000}
         lines = {rank: line(rank, step, **waiting) for rank in eight}
         lines[3] = line(3, step, forward=280_000 + 150_000, **waiting)
-        assert not detector.follow(Frame(step - 1, step, lines), eight, float(step))
+        assert not detector.follow(StepFrame(step - 1, step, lines), eight, float(step))

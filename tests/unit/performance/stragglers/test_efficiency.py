@@ -22,10 +22,10 @@ from holdfast_sidecar.performance.stragglers.efficiency import (
     WARM_UP_FRAMES,
     EfficiencyWatch,
 )
-from holdfast_sidecar.performance.stragglers.frame import Frame
-from holdfast_sidecar.performance.stragglers.placement import Place
+from holdfast_sidecar.performance.stragglers.frame import StepFrame
+from holdfast_sidecar.performance.stragglers.placement import RankPlace
 from holdfast_sidecar.records.reports import RankReport
-from holdfast_sidecar.records.steps import Efficiency, Group, StepLine
+from holdfast_sidecar.records.steps import Efficiency, ProcessGroup, StepLine
 
 NOTHING = StepLine(*[0] * len(StepLine._fields))
 
@@ -44,8 +44,8 @@ def line(rank: int, **known: int) -> StepLine:
     return NOTHING._replace(rank=rank, **{**usual, **known})
 
 
-def frame(*lines: StepLine, step: int = 1) -> Frame:
-    return Frame(step - 1, step, {line.rank: line for line in lines})
+def frame(*lines: StepLine, step: int = 1) -> StepFrame:
+    return StepFrame(step - 1, step, {line.rank: line for line in lines})
 
 
 def report(rank: int, **known: float) -> RankReport:
@@ -57,12 +57,15 @@ def reports(count: int, **known: float) -> dict[int, RankReport]:
     return {rank: report(rank, **known) for rank in range(count)}
 
 
-def places(count: int) -> dict[int, Place]:
-    return {rank: Place(rank, "a") for rank in range(count)}
+def places(count: int) -> dict[int, RankPlace]:
+    return {rank: RankPlace(rank, "a") for rank in range(count)}
 
 
 def told_after(
-    watch: EfficiencyWatch, one: Frame, where: Mapping[int, Place], told: Mapping[int, RankReport]
+    watch: EfficiencyWatch,
+    one: StepFrame,
+    where: Mapping[int, RankPlace],
+    told: Mapping[int, RankReport],
 ) -> Efficiency:
     watch.follow(one, where, max(len(where), len(told)))
     return watch.tell(told)
@@ -233,15 +236,15 @@ def test_before_anybody_told_of_ordinary_steps_nothing_is_known() -> None:
     assert judged(line(0, total=0, steps=0)) == Efficiency(unknown=[NO_STEPS])
 
 
-def staged(rank: int, stage: int, stages: int = 2) -> Place:
-    pipeline = Group("mesh_pp", "x", stages)
-    return Place(
+def staged(rank: int, stage: int, stages: int = 2) -> RankPlace:
+    pipeline = ProcessGroup("mesh_pp", "x", stages)
+    return RankPlace(
         rank,
         "a",
         f"pp {stage}",
         {"pp": stage},
         {"pp": stages},
-        (Group("mesh_dp", "y", 4), pipeline) + (None,) * 2,
+        (ProcessGroup("mesh_dp", "y", 4), pipeline) + (None,) * 2,
     )
 
 

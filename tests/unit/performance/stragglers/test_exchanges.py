@@ -5,9 +5,9 @@ from tests.unit.performance.stragglers.exchanging import exchange, grouped
 from tests.unit.performance.stragglers.told import line
 
 from holdfast_sidecar.performance.stragglers.exchanges import Exchanges
-from holdfast_sidecar.performance.stragglers.frame import Frame
-from holdfast_sidecar.performance.stragglers.placement import Place
-from holdfast_sidecar.records.steps import Group
+from holdfast_sidecar.performance.stragglers.frame import StepFrame
+from holdfast_sidecar.performance.stragglers.placement import RankPlace
+from holdfast_sidecar.records.steps import ProcessGroup
 
 NODES = ["a", "a", "b", "b", "c", "c", "d", "d"]
 ALL = range(8)
@@ -42,7 +42,7 @@ def test_what_smaller_batches_no_longer_hide_is_no_slow_link() -> None:
             rank: line(rank, step, forward=280_000 - smaller, wait_1=20_000 + bared)
             for rank in places
         }
-        assert not exchanges.follow(Frame(step - 1, step, lines), places)
+        assert not exchanges.follow(StepFrame(step - 1, step, lines), places)
 
 
 def test_one_slow_step_says_nothing_of_a_link() -> None:
@@ -78,7 +78,7 @@ def test_a_group_that_was_slow_from_the_start_is_seen_beside_those_that_do_the_s
     for place in places.values():
         group = place.groups[0]
         assert group is not None
-        same = (Group("mesh_dp", group.digest, 2), None, None, None)
+        same = (ProcessGroup("mesh_dp", group.digest, 2), None, None, None)
         object.__setattr__(place, "groups", same)
     told = exchange(places, 30, lambda _, group: 60_000 if group == "digest-3" else 0)
     (slow,) = told[30]
@@ -107,13 +107,13 @@ def test_links_of_a_group_are_not_judged_while_a_member_is_unknown() -> None:
     assert "not all members" in exchanges.unjudged[0]
 
 
-def with_groups_of_equal_members(title: str) -> dict[int, Place]:
+def with_groups_of_equal_members(title: str) -> dict[int, RankPlace]:
     """What a script gets that makes a second group of all ranks: their names differ, if at all."""
     places = grouped(NODES, ALL)
     for place in places.values():
         first = place.groups[0]
         assert first is not None
-        second = Group(title or first.title, first.digest, first.size)
+        second = ProcessGroup(title or first.title, first.digest, first.size)
         object.__setattr__(place, "groups", (first, second, None, None))
     return places
 
@@ -124,7 +124,7 @@ def test_two_groups_of_the_same_members_are_followed_each_for_itself(title: str)
     for step in range(1, ONSET + 20):
         longer = 60_000 if step >= ONSET else 0
         lines = {rank: line(rank, step, wait_1=20_000 + longer, wait_2=5_000) for rank in places}
-        told = exchanges.follow(Frame(step - 1, step, lines), places)
+        told = exchanges.follow(StepFrame(step - 1, step, lines), places)
         assert exchanges.unjudged == ()
     (slow,) = told
     assert (slow.group, slow.ranks) == ("group_0", tuple(ALL))
@@ -138,8 +138,8 @@ def test_a_group_that_waits_for_nobody_keeps_no_other_of_its_members_from_being_
     assert [slow.group for slow in told] == ["group_0"]
 
 
-def _plain(places, step: int, wait: int, forward: int) -> Frame:
+def _plain(places, step: int, wait: int, forward: int) -> StepFrame:
     lines = {
         rank: line(rank, step, forward=forward, backward=forward, wait_1=wait) for rank in places
     }
-    return Frame(step - 1, step, lines)
+    return StepFrame(step - 1, step, lines)

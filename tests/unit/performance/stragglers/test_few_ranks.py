@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 from tests.unit.performance.stragglers.told import line, places
 
-from holdfast_sidecar.performance.stragglers.frame import Excess, Frame
+from holdfast_sidecar.performance.stragglers.frame import Excess, StepFrame
 from holdfast_sidecar.performance.stragglers.judge import Detector
 
 Own = Callable[[int, int, random.Random], float]
@@ -30,7 +30,9 @@ class Followed:
                 rank: line(rank, step, forward=us, backward=0, data=0, total=max(owns) + 1000)
                 for rank, us in enumerate(owns)
             }
-            self.told[step] = detector.follow(Frame(step - 1, step, lines), where, step * step_s)
+            self.told[step] = detector.follow(
+                StepFrame(step - 1, step, lines), where, step * step_s
+            )
             self.whys[step] = detector.unjudged
 
     @property
@@ -127,6 +129,6 @@ def test_who_was_slow_and_tells_nothing_any_more_is_slow_for_a_minute(
             rank: line(rank, step, forward=int(nearly(3e5, draw)) + 200_000 * (rank == 3))
             for rank in range(4 if step <= 40 else 3)
         }
-        excesses = detector.follow(Frame(step - 1, step, lines), where, step * step_s)
+        excesses = detector.follow(StepFrame(step - 1, step, lines), where, step * step_s)
         assert excesses or step != 40
     assert bool(excesses) is is_told

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast_sidecar.performance.stragglers.frames import Gathering
+from holdfast_sidecar.performance.stragglers.frames import LineCollector
 from holdfast_sidecar.records.findings import Finding, Kind
 from holdfast_sidecar.records.reports import NodeReport, RankReport
 from holdfast_sidecar.records.steps import FIELDS, StepLine, spell
@@ -28,7 +28,7 @@ def report(node: str, *ranks: RankReport, steps: Any = (), attempt: int = 1) -> 
 
 
 def test_lines_are_taken_once_however_often_they_are_told() -> None:
-    gathering = Gathering()
+    gathering = LineCollector()
     first = report("b", rank(2), steps=[line(2, 4), line(2, 5)])
     gathering.hear_others({"a": first, "b": first}, "a", 1)
     assert gathering.take() == [line(2, 4), line(2, 5)]
@@ -41,7 +41,7 @@ def test_lines_are_taken_once_however_often_they_are_told() -> None:
 
 
 def test_lines_that_are_torn_or_of_another_attempt_are_left_out() -> None:
-    gathering = Gathering()
+    gathering = LineCollector()
     old = report("b", rank(2), steps=[line(2, 4)], attempt=0)
     torn = NodeReport("c", "i", 1, 0, 0, 1, True, steps=["1 2 3", spell(line(3, 4))[:-2], "x"])
     gathering.hear_others({"b": old, "c": torn}, "a", 1)
@@ -49,7 +49,7 @@ def test_lines_that_are_torn_or_of_another_attempt_are_left_out() -> None:
 
 
 def test_places_are_the_same_object_until_something_changed() -> None:
-    gathering = Gathering()
+    gathering = LineCollector()
 
     def look(*others: NodeReport, alive: bool = True, **roles: int) -> Any:
         gathering.hear("a", [rank(0, alive=alive)], [])
@@ -68,7 +68,7 @@ def test_places_are_the_same_object_until_something_changed() -> None:
 
 
 def test_all_have_told_once_the_last_of_them_has() -> None:
-    gathering = Gathering()
+    gathering = LineCollector()
     assert not gathering.is_whole
     gathering.hear("a", [rank(0)], [])
     gathering.hear_others({"b": report("b", rank(1))}, "a", 1)
@@ -85,7 +85,7 @@ def test_all_have_told_once_the_last_of_them_has() -> None:
 
 
 def test_findings_are_those_of_all_nodes_but_for_who_is_slow() -> None:
-    gathering = Gathering()
+    gathering = LineCollector()
     gathering.hear("a", [rank(0)], [Finding(Kind.DISK_FULL, "a", 1.0, 0.9)])
     gathering.hear_others({"b": report("b", rank(1))}, "a", 1)
     assert [(f.kind, f.node) for f in gathering.findings()] == [
@@ -97,7 +97,7 @@ def test_findings_are_those_of_all_nodes_but_for_who_is_slow() -> None:
 
 def test_stages_that_lie_on_several_nodes_are_known_once_all_of_them_have_told() -> None:
     """Of one node's ranks alone no chain follows."""
-    gathering = Gathering()
+    gathering = LineCollector()
     first = rank(0, layout="with=1 after=-1")
     last = report("b", rank(1, layout="with=0 after=0"))
 

@@ -11,7 +11,7 @@ from tests.unit.performance.stragglers.exchanging import grouped
 from tests.unit.performance.stragglers.told import line
 
 from holdfast_sidecar.performance.stragglers.exchanges import Exchanges, SlowExchange, added_us
-from holdfast_sidecar.performance.stragglers.frame import Frame
+from holdfast_sidecar.performance.stragglers.frame import StepFrame
 
 OWN_US = 280_000
 EXCHANGE_US = 20_000
@@ -41,7 +41,7 @@ class Uneven:
             for number in range(1, FRAMES)
         }
 
-    def _frame(self, number: int, chance: random.Random) -> Frame:
+    def _frame(self, number: int, chance: random.Random) -> StepFrame:
         is_on = number >= ONSET_FRAME
         sigma = self.after if is_on else self.before
         longer = EXCHANGE_US + (self.slower_us if is_on else 0)
@@ -57,7 +57,7 @@ class Uneven:
             forward, wait = round(own[rank]), round(waits[rank])
             times = {"forward": forward, "wait_1": wait, "total": 20_000 + forward + wait}
             lines[rank] = line(rank, last, backward=0, **times)
-        return Frame(last - self.stride, last, lines)
+        return StepFrame(last - self.stride, last, lines)
 
 
 def hiccups(chance: random.Random) -> float:

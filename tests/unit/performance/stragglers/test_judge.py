@@ -11,7 +11,7 @@ from tests.unit.performance.stragglers.simulated import EIGHT
 
 from holdfast_sidecar.performance.stragglers.judge import Judge
 from holdfast_sidecar.records.findings import Finding, Moment
-from holdfast_sidecar.records.steps import Cause, SlowStanding
+from holdfast_sidecar.records.steps import SlowCause, SlowStanding
 
 ONSET = 41
 STEP_S = 0.92
@@ -36,7 +36,7 @@ def watch(
     return told
 
 
-def fault(cause: Cause, *ranks: int, slowdown: float = 0.3, until: int = 1 << 30) -> Scenario:
+def fault(cause: SlowCause, *ranks: int, slowdown: float = 0.3, until: int = 1 << 30) -> Scenario:
     return Scenario(7, EIGHT, faults=(Fault(cause, ranks, slowdown, ONSET, until),))
 
 
@@ -48,9 +48,9 @@ def truly_gained(told: dict[int, SlowStanding], until: int) -> float:
 
 
 def test_who_why_since_when_and_at_what_cost() -> None:
-    told = watch(fault(Cause.CPU_QUOTA, 3), ONSET + 30)
+    told = watch(fault(SlowCause.CPU_QUOTA, 3), ONSET + 30)
     (slow,) = told[ONSET + 30].slow
-    assert (slow.ranks, slow.node, slow.cause) == ([3], "node0", Cause.CPU_QUOTA)
+    assert (slow.ranks, slow.node, slow.cause) == ([3], "node0", SlowCause.CPU_QUOTA)
     assert abs(slow.slowdown - 0.3) < 0.05
     assert abs(slow.since_step - ONSET) <= 2
     assert slow.gain == pytest.approx(truly_gained(told, ONSET + 30), abs=0.03)
@@ -77,7 +77,7 @@ def test_a_healthy_job_is_called_slow_by_nobody() -> None:
 
 def test_what_has_passed_is_told_no_more_and_stays_in_the_sum() -> None:
     until = ONSET + 30
-    told = watch(fault(Cause.DATA_LOADING, 2, until=until), until + 30)
+    told = watch(fault(SlowCause.DATA_LOADING, 2, until=until), until + 30)
     assert told[until - 1].slow
     newest = told[max(told)]
     assert newest.slow == []
@@ -88,7 +88,7 @@ def test_what_has_passed_is_told_no_more_and_stays_in_the_sum() -> None:
 
 def test_a_new_attempt_begins_anew_and_keeps_the_sums() -> None:
     judge = Judge()
-    first = watch(fault(Cause.COMPUTE, 3), ONSET + 30, judge)
+    first = watch(fault(SlowCause.COMPUTE, 3), ONSET + 30, judge)
     lost = first[max(first)].lost_s["compute"]
     second = watch(Scenario(8, EIGHT), 20, judge, attempt=1)
     newest = second[max(second)]
@@ -105,7 +105,7 @@ def test_nothing_is_told_of_an_attempt_before_its_first_steps() -> None:
 
 
 def test_a_new_leader_takes_over_the_sums() -> None:
-    told = watch(fault(Cause.COMPUTE, 3), ONSET + 30)
+    told = watch(fault(SlowCause.COMPUTE, 3), ONSET + 30)
     before = told[max(told)]
     judge = Judge()
     judge.resume(before)
@@ -117,7 +117,9 @@ def test_a_new_leader_takes_over_the_sums() -> None:
 
 def test_ranks_of_a_host_that_is_short_of_cores_are_one_trouble() -> None:
     layout = Layout(dp=16, ranks_per_node=4)
-    scenario = Scenario(3, layout, faults=(Fault(Cause.CPU_CONTENTION, (4, 5, 6, 7), 0.4, ONSET),))
+    scenario = Scenario(
+        3, layout, faults=(Fault(SlowCause.CPU_CONTENTION, (4, 5, 6, 7), 0.4, ONSET),)
+    )
     told = watch(scenario, ONSET + 25)
     (slow,) = told[ONSET + 25].slow
     assert slow.ranks == [4, 5, 6, 7]
@@ -126,10 +128,10 @@ def test_ranks_of_a_host_that_is_short_of_cores_are_one_trouble() -> None:
 
 
 def test_a_slow_link_of_one_world_wide_group_names_the_link_and_nobody() -> None:
-    scenario = Scenario(4, EIGHT, faults=(Fault(Cause.LINK, (0, 1), 0.4, ONSET),))
+    scenario = Scenario(4, EIGHT, faults=(Fault(SlowCause.LINK, (0, 1), 0.4, ONSET),))
     told = watch(Scenario(4, Layout(8, ranks_per_node=2), faults=scenario.faults), ONSET + 25)
     (slow,) = told[ONSET + 25].slow
-    assert (slow.cause, slow.node, slow.ranks) == (Cause.LINK, "", list(range(8)))
+    assert (slow.cause, slow.node, slow.ranks) == (SlowCause.LINK, "", list(range(8)))
     assert slow.group == "mesh_dp"
     assert slow.part == "communicating"
 
@@ -137,25 +139,25 @@ def test_a_slow_link_of_one_world_wide_group_names_the_link_and_nobody() -> None
 def test_a_stage_with_more_to_do_is_a_pipeline_out_of_balance() -> None:
     layout = Layout(dp=4, pp=2)
     stage = tuple(range(4, 8))
-    told = watch(Scenario(4, layout, faults=(Fault(Cause.PIPELINE, stage, 0.4, 1),)), 40)
+    told = watch(Scenario(4, layout, faults=(Fault(SlowCause.PIPELINE, stage, 0.4, 1),)), 40)
     (slow,) = told[40].slow
-    assert (slow.cause, slow.ranks, slow.role) == (Cause.PIPELINE, list(stage), "stage 1")
+    assert (slow.cause, slow.ranks, slow.role) == (SlowCause.PIPELINE, list(stage), "stage 1")
     assert {one.what for one in told[40].what_ifs} == {"stage 1", "even stages"}
     assert told[40].lost_by_rank == {}
 
 
 def test_more_work_than_others_is_uneven_work_and_no_slow_rank() -> None:
-    told = watch(fault(Cause.UNEVEN_WORK, 5, slowdown=0.4), ONSET + 40)
+    told = watch(fault(SlowCause.UNEVEN_WORK, 5, slowdown=0.4), ONSET + 40)
     (slow,) = told[ONSET + 40].slow
-    assert slow.cause is Cause.UNEVEN_WORK
+    assert slow.cause is SlowCause.UNEVEN_WORK
     assert abs(slow.slowdown - 0.4) < 0.1
 
 
 def test_a_cause_stays_what_it_was_found_to_be() -> None:
-    told = watch(fault(Cause.STORAGE, *range(4)), ONSET + 60)
+    told = watch(fault(SlowCause.STORAGE, *range(4)), ONSET + 60)
     causes = [one.cause for standing in told.values() for one in standing.slow]
     assert causes
-    assert set(causes) == {Cause.STORAGE}
+    assert set(causes) == {SlowCause.STORAGE}
 
 
 def test_one_rank_alone_is_not_judged_and_it_says_why() -> None:
@@ -168,7 +170,7 @@ def test_one_rank_alone_is_not_judged_and_it_says_why() -> None:
 @pytest.mark.parametrize("peers", [2, 8])
 def test_a_moment_without_its_lines_takes_nothing_of_what_a_slow_rank_lost(peers: int) -> None:
     """As while it is traced, or makes a checkpoint."""
-    scenario = Scenario(7, Layout(dp=peers), faults=(Fault(Cause.COMPUTE, (1,), 0.5, ONSET),))
+    scenario = Scenario(7, Layout(dp=peers), faults=(Fault(SlowCause.COMPUTE, (1,), 0.5, ONSET),))
     judge, job = Judge(), SimulatedJob(scenario)
     lost, since = [], set()
     for step, lines in enumerate(job.steps(140), start=1):
@@ -186,7 +188,10 @@ def test_a_moment_without_its_lines_takes_nothing_of_what_a_slow_rank_lost(peers
 
 
 def test_two_slow_ranks_are_charged_together_what_they_lost_together() -> None:
-    faults = (Fault(Cause.COMPUTE, (3,), 0.5, ONSET), Fault(Cause.DATA_LOADING, (6,), 0.5, ONSET))
+    faults = (
+        Fault(SlowCause.COMPUTE, (3,), 0.5, ONSET),
+        Fault(SlowCause.DATA_LOADING, (6,), 0.5, ONSET),
+    )
     told = watch(Scenario(7, EIGHT, faults=faults), ONSET + 40)
     newest = told[ONSET + 40]
     assert {tuple(one.ranks) for one in newest.slow} == {(3,), (6,)}
@@ -202,7 +207,7 @@ def test_who_is_slow_stays_so_in_a_frame_of_which_its_role_tells_nothing(
     who_tells: set[int],
 ) -> None:
     """Two roles of two ranks each: rank 1 is slow, and steps 80 to 84 are traced or saved."""
-    scenario = Scenario(7, Layout(dp=2, pp=2), faults=(Fault(Cause.COMPUTE, (1,), 0.5, 1),))
+    scenario = Scenario(7, Layout(dp=2, pp=2), faults=(Fault(SlowCause.COMPUTE, (1,), 0.5, 1),))
     judge, job = Judge(), SimulatedJob(scenario)
     slow = {}
     for step, lines in enumerate(job.steps(90), start=1):

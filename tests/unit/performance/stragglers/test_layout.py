@@ -11,7 +11,7 @@ from holdfast_sidecar.performance.stragglers.placement import (
     spell_groups,
     spell_layout,
 )
-from holdfast_sidecar.records.steps import Group, parse_groups
+from holdfast_sidecar.records.steps import ProcessGroup, parse_groups
 
 
 def layout(**told: object) -> str:
@@ -74,10 +74,10 @@ def test_groups_are_told_in_the_order_of_their_slots() -> None:
     told = spell_groups(json.dumps(file))
     assert told == ["default_pg/ff/4", "", "mesh_dp/aa/2", "a/b/bb/2"]
     assert parse_groups(told) == (
-        Group("default_pg", "ff", 4),
+        ProcessGroup("default_pg", "ff", 4),
         None,
-        Group("mesh_dp", "aa", 2),
-        Group("a/b", "bb", 2),
+        ProcessGroup("mesh_dp", "aa", 2),
+        ProcessGroup("a/b", "bb", 2),
     )
     assert parse_groups([]) == parse_groups(["x", "//", "a/b/c"]) == (None, None, None, None)
 

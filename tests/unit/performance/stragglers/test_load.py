@@ -1,8 +1,8 @@
 from __future__ import annotations
 
-from holdfast_sidecar.performance.stragglers.load import Counts, Load, Meter, Surroundings
+from holdfast_sidecar.performance.stragglers.load import Counts, Load, Meter, NodeLoad
 
-QUIET = Surroundings()
+QUIET = NodeLoad()
 
 
 def test_a_line_says_what_kept_its_process_since_the_line_before() -> None:
@@ -11,7 +11,7 @@ def test_a_line_says_what_kept_its_process_since_the_line_before() -> None:
     meter.note(Counts(12.0, 101.0, 3.5, 7.2, 60))
     assert meter.read(QUIET) == Load(500, 150, 100, 10)
     meter.note(Counts(14.0, 105.0, 3.5, 7.2, 60))
-    assert meter.read(Surroundings(storage=0.31, clock=0.5)) == Load(2000, 0, 0, 0, 310, 500)
+    assert meter.read(NodeLoad(storage=0.31, clock=0.5)) == Load(2000, 0, 0, 0, 310, 500)
 
 
 def test_what_was_counted_for_less_than_a_second_says_what_it_said_before() -> None:
@@ -51,4 +51,4 @@ def test_who_is_throttled_stands_in_no_queue() -> None:
 
 
 def test_a_clock_that_stands_nearly_still_is_not_an_unknown_one() -> None:
-    assert Meter().read(Surroundings(clock=0.0)).clock_permille == 1
+    assert Meter().read(NodeLoad(clock=0.0)).clock_permille == 1

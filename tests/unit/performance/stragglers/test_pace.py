@@ -8,22 +8,22 @@ from collections.abc import Callable
 import pytest
 from tests.unit.performance.stragglers.told import line
 
-from holdfast_sidecar.performance.stragglers.frame import Frame
-from holdfast_sidecar.performance.stragglers.job_pace import Pace
-from holdfast_sidecar.records.steps import Change
+from holdfast_sidecar.performance.stragglers.frame import StepFrame
+from holdfast_sidecar.performance.stragglers.job_pace import JobPace
+from holdfast_sidecar.records.steps import PaceChange
 
 RANKS = range(3)
 Parts = dict[str, int]
 
 
 def watch(
-    steps: int, of: Callable[[int, int], Parts], pace: Pace | None = None, first: int = 1
-) -> dict[int, Change | None]:
+    steps: int, of: Callable[[int, int], Parts], pace: JobPace | None = None, first: int = 1
+) -> dict[int, PaceChange | None]:
     """Step -> what is told; `of`: the parts of a rank's step."""
-    pace, told = pace or Pace(), {}
+    pace, told = pace or JobPace(), {}
     for step in range(first, first + steps):
         lines = {rank: line(rank, step, **of(rank, step)) for rank in RANKS}
-        told[step] = pace.follow(Frame(step - 1, step, lines))
+        told[step] = pace.follow(StepFrame(step - 1, step, lines))
     return told
 
 
@@ -57,7 +57,7 @@ def test_noise_is_no_change() -> None:
 def test_steps_that_become_quicker_are_none_and_what_follows_counts_from_them() -> None:
     told = watch(300, lambda _, step: of_all(step, 0.2, since=30))
     assert not any(told.values())
-    pace = Pace()
+    pace = JobPace()
     watch(100, lambda _, step: of_all(step, 4.0, since=0), pace)
     watch(100, lambda *_: {}, pace, first=101)
     told = watch(100, lambda _, step: of_all(step, 4.0, since=201), pace, first=201)

@@ -11,9 +11,9 @@ from tests.unit.performance.stragglers.parallel import laid_out
 from tests.unit.performance.stragglers.schedules import Task, gpipe, lasts, one_f_one_b
 from tests.unit.performance.stragglers.told import line
 
-from holdfast_sidecar.performance.stragglers.frame import Frame
+from holdfast_sidecar.performance.stragglers.frame import StepFrame
 from holdfast_sidecar.performance.stragglers.what_if import WhatIfs
-from holdfast_sidecar.records.steps import Group
+from holdfast_sidecar.records.steps import ProcessGroup
 
 Schedule = Callable[[int, int, int], Iterator[Task]]
 
@@ -51,7 +51,7 @@ def told(
     places = {
         rank: replace(
             place,
-            groups=(Group("mesh_dp", f"dp-{place.coordinate['pp']}", DP), *[None] * 3),
+            groups=(ProcessGroup("mesh_dp", f"dp-{place.coordinate['pp']}", DP), *[None] * 3),
             micro_batches=micro_batches if is_told else 0,
         )
         for rank, place in laid_out(dp=DP, pp=len(own_ms)).items()
@@ -72,7 +72,7 @@ def told(
             )
             for rank, place in places.items()
         }
-        frame = Frame(step - 1, step, lines)
+        frame = StepFrame(step - 1, step, lines)
         found = what_ifs.follow(frame, what_ifs.read(frame, places), [])
     return {one.what: one.gain for one in found}
 

@@ -3,9 +3,9 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast_sidecar.performance.stragglers.groups import find_places
-from holdfast_sidecar.performance.stragglers.placement import Place
+from holdfast_sidecar.performance.stragglers.placement import RankPlace
 from holdfast_sidecar.records.reports import FINISHED, RankReport
-from holdfast_sidecar.records.steps import Group
+from holdfast_sidecar.records.steps import ProcessGroup
 
 
 def rank(number: int, **told: Any) -> RankReport:
@@ -17,7 +17,12 @@ def test_ranks_stand_on_the_node_that_reports_them() -> None:
     told = {"a": [rank(0, layout="dp=0/2 tp=0/2", groups=groups)], "b": [rank(1)]}
     places = find_places(told, {})
     assert (places[0].node, places[0].coordinate["dp"], places[0].shape["tp"]) == ("a", 0, 2)
-    assert places[0].groups == (Group("default_pg", "ff", 4), None, Group("mesh_dp", "aa", 2), None)
+    assert places[0].groups == (
+        ProcessGroup("default_pg", "ff", 4),
+        None,
+        ProcessGroup("mesh_dp", "aa", 2),
+        None,
+    )
     assert (places[1].node, places[1].role, dict(places[1].coordinate)) == ("b", "", {})
 
 
@@ -47,7 +52,7 @@ def test_ranks_that_are_gone_or_done_have_no_place() -> None:
     assert set(find_places(told, {})) == {2}
 
 
-def chained(*layouts: str) -> list[Place]:
+def chained(*layouts: str) -> list[RankPlace]:
     """One rank each, of layouts in this order."""
     told = {"a": [rank(number, layout=text) for number, text in enumerate(layouts)]}
     return list(find_places(told, {}).values())

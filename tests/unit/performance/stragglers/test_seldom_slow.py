@@ -9,7 +9,7 @@ from tests.unit.performance.stragglers.told import PLAIN, line, places
 from holdfast_sidecar.performance.stragglers.frame import put_together
 from holdfast_sidecar.performance.stragglers.judge import Judge
 from holdfast_sidecar.records.findings import Moment
-from holdfast_sidecar.records.steps import Cause, Slowness, SlowStanding, StepLine
+from holdfast_sidecar.records.steps import SlowCause, Slowness, SlowStanding, StepLine
 
 USUAL_US = 60_000
 EXCHANGE_US = 6_000
@@ -88,7 +88,7 @@ def test_who_sleeps_in_every_tenth_step_is_told(ranks: int, stride: int) -> None
     assert slow.ranks == [1]
     assert slow.slowdown == pytest.approx(0.83, rel=0.1)
     assert slow.gain == pytest.approx(50 / 67, rel=0.1)
-    assert slow.cause is Cause.COMPUTE
+    assert slow.cause is SlowCause.COMPUTE
     assert "every 10th step or so takes" in slow.evidence[0]
     assert "ms longer than usual" in slow.evidence[0]
     assert slow.since_step in range(37, 80)
@@ -103,14 +103,14 @@ def test_what_it_cost_before_it_was_told_is_counted() -> None:
 
 def test_who_collects_garbage_in_every_eighth_step_is_told_for_it() -> None:
     (slow,) = newest(watch(3, 200, every(8, 700_000, 1), collector=690_000))
-    assert (slow.ranks, slow.cause) == ([1], Cause.COLLECTOR)
+    assert (slow.ranks, slow.cause) == ([1], SlowCause.COLLECTOR)
 
 
 @pytest.mark.parametrize("ranks", [2, 3])
 @pytest.mark.parametrize("stride", [1, 8])
-@pytest.mark.parametrize(("evaluates", "cause"), [(1, Cause.EVALUATION), (0, Cause.SAVING)])
+@pytest.mark.parametrize(("evaluates", "cause"), [(1, SlowCause.EVALUATION), (0, SlowCause.SAVING)])
 def test_who_pauses_alone_while_the_others_wait_is_told(
-    ranks: int, stride: int, evaluates: int, cause: Cause
+    ranks: int, stride: int, evaluates: int, cause: SlowCause
 ) -> None:
     told = watch(ranks, 400, rare=every(50, 1_000_000, 0), stride=stride, evaluates=evaluates)
     (slow,) = newest(told)
@@ -122,9 +122,11 @@ def test_who_pauses_alone_while_the_others_wait_is_told(
 
 
 @pytest.mark.parametrize(
-    ("longer_us", "cause"), [(6_000, Cause.EVALUATION), (40_000, Cause.COMPUTE)]
+    ("longer_us", "cause"), [(6_000, SlowCause.EVALUATION), (40_000, SlowCause.COMPUTE)]
 )
-def test_of_who_pauses_and_is_slow_between_the_dearer_is_told(longer_us: int, cause: Cause) -> None:
+def test_of_who_pauses_and_is_slow_between_the_dearer_is_told(
+    longer_us: int, cause: SlowCause
+) -> None:
     told = watch(4, 300, every(1, longer_us, 1), every(10, 200_000, 1), evaluates=1)
     (slow,) = newest(told)
     assert (slow.ranks, slow.cause) == ([1], cause)

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import pytest
 from tests.unit.performance.stragglers.parallel import frame, laid_out
 
-from holdfast_sidecar.performance.stragglers.frame import Frame
+from holdfast_sidecar.performance.stragglers.frame import StepFrame
 from holdfast_sidecar.performance.stragglers.pipeline import HeavyStage, Stages
 
 PLACES = laid_out(dp=2, pp=4)
@@ -48,7 +48,7 @@ def test_one_frame_makes_no_stage_heavy(at: int, span: int) -> None:
     for number in range(1, 60):
         own = EVEN | ({6: 300, 7: 300} if number == at else {})
         lines = frame(own, number * span).lines
-        one = Frame((number - 1) * span, number * span, lines)
+        one = StepFrame((number - 1) * span, number * span, lines)
         assert stages.follow(one, PLACES, ()) is None
 
 
@@ -57,5 +57,5 @@ def test_stages_are_not_judged_where_waiting_hides_in_the_backward() -> None:
     for step in range(1, 60):
         plain = frame(EVEN | {6: 140, 7: 140}, step)
         lines = {rank: one._replace(waits_seen=0) for rank, one in plain.lines.items()}
-        assert stages.follow(Frame(step - 1, step, lines), PLACES, ()) is None
+        assert stages.follow(StepFrame(step - 1, step, lines), PLACES, ()) is None
     assert "pipeline stages" in stages.unjudged[0]

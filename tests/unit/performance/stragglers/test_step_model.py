@@ -4,7 +4,7 @@ import pytest
 from tests.unit.performance.stragglers.parallel import frame, laid_out
 
 from holdfast_sidecar.performance.stragglers.groups import lay_out
-from holdfast_sidecar.performance.stragglers.placement import Place
+from holdfast_sidecar.performance.stragglers.placement import RankPlace
 from holdfast_sidecar.performance.stragglers.step_model import model, pipeline_us
 
 
@@ -40,7 +40,7 @@ def test_a_model_that_says_more_than_was_measured_is_scaled_to_it() -> None:
 
 
 def test_ranks_whose_place_in_the_layout_is_not_known_are_replicas() -> None:
-    places = {rank: Place(rank, "n") for rank in range(3)}
+    places = {rank: RankPlace(rank, "n") for rank in range(3)}
     one = model(frame({0: 100, 1: 80, 2: 90}), lay_out(places))
     assert one.without({0: 80_000.0}) == one.total_us - 10_000
 

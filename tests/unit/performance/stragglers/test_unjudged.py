@@ -9,10 +9,10 @@ from bench.stragglers.scenario import Fault, Layout, Scenario
 from tests.unit.performance.stragglers.simulated import EIGHT, blamed, follow
 from tests.unit.performance.stragglers.told import line, places
 
-from holdfast_sidecar.performance.stragglers.frame import Excess, Frame
+from holdfast_sidecar.performance.stragglers.frame import Excess, StepFrame
 from holdfast_sidecar.performance.stragglers.judge import MOST_LINES, Detector
-from holdfast_sidecar.performance.stragglers.placement import Place
-from holdfast_sidecar.records.steps import Cause, StepLine
+from holdfast_sidecar.performance.stragglers.placement import RankPlace
+from holdfast_sidecar.records.steps import SlowCause, StepLine
 
 ALIKE = places(*[""] * 8)
 
@@ -20,12 +20,12 @@ ALIKE = places(*[""] * 8)
 def told_of(
     detector: Detector,
     frames: Iterator[dict[int, StepLine]],
-    where: dict[int, Place] | None = None,
+    where: dict[int, RankPlace] | None = None,
 ) -> list[Excess]:
     """Everybody who is ever told slow."""
     told: list[Excess] = []
     for step, lines in enumerate(frames, start=1):
-        told += detector.follow(Frame(step - 1, step, lines), where or ALIKE, float(step))
+        told += detector.follow(StepFrame(step - 1, step, lines), where or ALIKE, float(step))
     return told
 
 
@@ -143,7 +143,7 @@ def test_who_comes_back_slow_is_found_again() -> None:
         3,
         EIGHT,
         restarts=((1, 60, 100),),
-        faults=(Fault(Cause.COMPUTE, (1,), 0.3, since=41),),
+        faults=(Fault(SlowCause.COMPUTE, (1,), 0.3, since=41),),
     )
     told = follow(away, 130)
     assert blamed(told) == {1}
@@ -168,7 +168,7 @@ def test_what_can_not_be_judged_is_told_in_few_lines() -> None:
     detector = Detector()
     roles = places(*[f"part {number}" for number in range(30)])
     lines = {rank: line(rank, 1) for rank in range(30)}
-    detector.follow(Frame(0, 1, lines), roles, 1.0)
+    detector.follow(StepFrame(0, 1, lines), roles, 1.0)
     assert len(detector.unjudged) == MOST_LINES
     assert detector.unjudged[-1] == "23 more of the same kind"
 
@@ -176,7 +176,8 @@ def test_what_can_not_be_judged_is_told_in_few_lines() -> None:
 def test_of_ranks_whose_stages_are_not_known_nobody_is_blamed() -> None:
     detector = Detector()
     where = {
-        rank: Place(rank, "a", f"stage of rank {rank}", is_unknown_stage=True) for rank in range(8)
+        rank: RankPlace(rank, "a", f"stage of rank {rank}", is_unknown_stage=True)
+        for rank in range(8)
     }
     assert not told_of(detector, steps(40, forward=500_000), where)
     (why,) = detector.unjudged

@@ -6,10 +6,10 @@ import pytest
 from tests.unit.performance.stragglers.parallel import excess, frame, laid_out
 
 from holdfast_sidecar.performance.stragglers.exchanges import SlowExchange
-from holdfast_sidecar.performance.stragglers.frame import Excess, Frame
-from holdfast_sidecar.performance.stragglers.placement import Place
+from holdfast_sidecar.performance.stragglers.frame import Excess, StepFrame
+from holdfast_sidecar.performance.stragglers.placement import RankPlace
 from holdfast_sidecar.performance.stragglers.what_if import WhatIfs
-from holdfast_sidecar.records.steps import Cause, WhatIf
+from holdfast_sidecar.records.steps import SlowCause, WhatIf
 
 STEPS = 20
 
@@ -20,10 +20,10 @@ def gains(told: tuple[WhatIf, ...]) -> dict[str, float]:
 
 def follow(
     what_ifs: WhatIfs,
-    one: Frame,
-    places: Mapping[int, Place],
+    one: StepFrame,
+    places: Mapping[int, RankPlace],
     excesses: Sequence[Excess],
-    causes: Mapping[int, Cause] | None = None,
+    causes: Mapping[int, SlowCause] | None = None,
     exchanges: Sequence[SlowExchange] = (),
 ) -> tuple[WhatIf, ...]:
     model = what_ifs.read(one, places)
@@ -43,13 +43,13 @@ def test_of_two_slow_ranks_neither_alone_makes_a_difference_and_both_do() -> Non
     what_ifs, places = WhatIfs(), laid_out(dp=4)
     own = {0: 130, 1: 130, 2: 100, 3: 100}
     slow = [excess(0, 130, 100), excess(1, 130, 100)]
-    causes = {0: Cause.CPU_QUOTA, 1: Cause.CPU_QUOTA}
+    causes = {0: SlowCause.CPU_QUOTA, 1: SlowCause.CPU_QUOTA}
     told = follow(what_ifs, frame(own, 1, 150), places, slow, causes)
     assert gains(told) == {"cpu_quota": 0.25}
 
 
 def test_a_cause_of_one_rank_is_told_as_that_rank() -> None:
-    own, causes = {0: 130, 1: 100, 2: 100, 3: 100}, {0: Cause.COMPUTE}
+    own, causes = {0: 130, 1: 100, 2: 100, 3: 100}, {0: SlowCause.COMPUTE}
     told = follow(WhatIfs(), frame(own, 1, 150), laid_out(dp=4), [excess(0, 130, 100)], causes)
     assert gains(told) == {"rank 0": 0.25}
 
@@ -73,7 +73,7 @@ def test_even_work_is_worth_what_the_longest_batch_costs_beyond_the_mean() -> No
         own = {rank: tokens[rank] / 10 for rank in places}
         plain = frame(own, step, 130)
         lines = {r: one._replace(tokens=tokens[r]) for r, one in plain.lines.items()}
-        told = follow(what_ifs, Frame(step - 1, step, lines), places, [])
+        told = follow(what_ifs, StepFrame(step - 1, step, lines), places, [])
     (even,) = told
     assert (even.kind, even.what) == ("work", "even work")
     assert even.gain == pytest.approx(130 / 100 - 1, rel=0.05)

@@ -9,10 +9,10 @@ from bench.stragglers.scenario import Fault, Layout, Scenario
 from tests.unit.performance.stragglers.simulated import EIGHT, blamed, follow
 from tests.unit.performance.stragglers.told import line
 
-from holdfast_sidecar.performance.stragglers.frame import Frame
+from holdfast_sidecar.performance.stragglers.frame import StepFrame
 from holdfast_sidecar.performance.stragglers.role import RoleWatch
 from holdfast_sidecar.performance.stragglers.workload import WorkFit
-from holdfast_sidecar.records.steps import Cause
+from holdfast_sidecar.records.steps import SlowCause
 
 ONSET = 61
 
@@ -69,7 +69,7 @@ def test_long_sequences_are_no_slow_hardware() -> None:
 
 
 def test_a_slow_rank_is_found_where_work_varies() -> None:
-    fault = Fault(Cause.COMPUTE, (3,), 0.3, ONSET)
+    fault = Fault(SlowCause.COMPUTE, (3,), 0.3, ONSET)
     told = follow(Scenario(4, EIGHT, lengths=0.4, faults=(fault,)), ONSET + 30)
     first = min(step for step, excesses in told.items() if excesses)
     assert first <= ONSET + 9
@@ -81,7 +81,7 @@ def test_a_slow_rank_is_found_where_work_varies() -> None:
 
 @pytest.mark.parametrize("lengths", [0.0, 0.3])
 def test_more_work_is_told_as_such(lengths: float) -> None:
-    fault = Fault(Cause.UNEVEN_WORK, (3,), 0.5, ONSET)
+    fault = Fault(SlowCause.UNEVEN_WORK, (3,), 0.5, ONSET)
     told = follow(Scenario(5, EIGHT, lengths=lengths, faults=(fault,)), ONSET + 60)
     assert blamed(told) == {3}
     (excess,) = told[ONSET + 60]
@@ -102,7 +102,7 @@ def told_of_lengths(more: float, frames: range, deviation: float = 0.15) -> list
             lines.append(
                 line(rank, number, forward=round(500_000 * work), tokens=round(9000 * work))
             )
-        frame = Frame(number - 1, number, {one.rank: one for one in lines})
+        frame = StepFrame(number - 1, number, {one.rank: one for one in lines})
         if any(excess.is_by_work_alone for excess in watch.follow(lines, frame, number, 4)):
             found.append(number)
     return found
@@ -118,8 +118,8 @@ def test_much_longer_ones_are_told_within_ten_steps() -> None:
 
 def test_slow_hardware_with_more_work_is_told_apart() -> None:
     faults = (
-        Fault(Cause.UNEVEN_WORK, (3,), 0.4, ONSET),
-        Fault(Cause.COMPUTE, (3,), 0.3, ONSET),
+        Fault(SlowCause.UNEVEN_WORK, (3,), 0.4, ONSET),
+        Fault(SlowCause.COMPUTE, (3,), 0.3, ONSET),
     )
     told = follow(Scenario(6, EIGHT, lengths=0.3, faults=faults), ONSET + 60)
     (excess,) = told[ONSET + 60]
@@ -129,6 +129,6 @@ def test_slow_hardware_with_more_work_is_told_apart() -> None:
 
 
 def test_a_small_group_learns_what_work_costs_too() -> None:
-    fault = Fault(Cause.COMPUTE, (1,), 0.4, ONSET)
+    fault = Fault(SlowCause.COMPUTE, (1,), 0.4, ONSET)
     told = follow(Scenario(7, Layout(4), lengths=0.4, faults=(fault,)), ONSET + 20)
     assert blamed(told) == {1}

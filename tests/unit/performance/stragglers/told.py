@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast_sidecar.performance.stragglers.placement import Place
+from holdfast_sidecar.performance.stragglers.placement import RankPlace
 from holdfast_sidecar.records.steps import StepLine
 
 PLAIN = StepLine(*[0] * len(StepLine._fields))
@@ -23,6 +23,6 @@ def line(rank: int, step: int, stride: int = 1, **more: int) -> StepLine:
     return PLAIN._replace(rank=rank, step=step, stride=stride, **told)
 
 
-def places(*roles: str) -> dict[int, Place]:
+def places(*roles: str) -> dict[int, RankPlace]:
     """One rank per role that is named."""
-    return {rank: Place(rank, f"node{rank}", role) for rank, role in enumerate(roles)}
+    return {rank: RankPlace(rank, f"node{rank}", role) for rank, role in enumerate(roles)}

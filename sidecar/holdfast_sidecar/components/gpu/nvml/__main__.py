@@ -19,10 +19,10 @@ def main(arguments: list[str]) -> None:
     sys.path[:] = paths.split(os.pathsep)
     die_with(int(parent))
 
-    from holdfast_sidecar.components.gpu.nvml.child_io import FAILED, Board, Mouth
+    from holdfast_sidecar.components.gpu.nvml.child_io import FAILED, FrameWriter, SharedStatus
 
-    mouth = Mouth(own_stdout())
-    note = Board(int(board))
+    mouth = FrameWriter(own_stdout())
+    note = SharedStatus(int(board))
     os.close(int(board))  # mapped by now
     sys.excepthook = lambda kind, error, _: mouth.say(FAILED, f"{kind.__name__}: {error}")
     if kind == "poll":

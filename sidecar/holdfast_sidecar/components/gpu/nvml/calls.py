@@ -27,7 +27,7 @@ UNHEALTHY_SUMMARIES = (2, 3)
 
 
 @dataclass(frozen=True)
-class Call:
+class NvmlCall:
     """A question that NVML answers by a function of its own."""
 
     function: str
@@ -221,34 +221,34 @@ def _fabric(told: Any, summary: int) -> Told:
     return {Signal.FABRIC_STATE: state, Signal.FABRIC_DEGRADED: int(is_degraded)}
 
 
-UTILISATION = Call("nvmlDeviceGetUtilizationRates", utilisation)
-MEMORY = Call("nvmlDeviceGetMemoryInfo_v2", memory)
-MEMORY_FIRST_VERSION = Call("nvmlDeviceGetMemoryInfo", memory_first_version)
-SM_CLOCK = Call("nvmlDeviceGetClockInfo(SM)", sm_clock)
-SM_CLOCK_MOST = Call("nvmlDeviceGetMaxClockInfo(SM)", sm_clock_most)
-MEMORY_CLOCK = Call("nvmlDeviceGetClockInfo(MEM)", memory_clock)
-PERFORMANCE_STATE = Call("nvmlDeviceGetPerformanceState", performance_state)
-POWER = Call("nvmlDeviceGetPowerUsage", power)
-POWER_LIMIT = Call("nvmlDeviceGetEnforcedPowerLimit", power_limit)
-ENERGY = Call("nvmlDeviceGetTotalEnergyConsumption", energy)
-TEMPERATURE = Call("nvmlDeviceGetTemperatureV", temperature)
-TEMPERATURE_FIRST_VERSION = Call("nvmlDeviceGetTemperature", temperature_first_version)
-MARGIN = Call("nvmlDeviceGetMarginTemperature", margin)
-MARGIN_BY_THRESHOLD = Call("nvmlDeviceGetTemperatureThreshold(SLOWDOWN)", margin_by_threshold)
-THROTTLE_REASONS = Call("nvmlDeviceGetCurrentClocksEventReasons", throttle_reasons)
-THROTTLE_REASONS_FIRST_VERSION = Call(
+UTILISATION = NvmlCall("nvmlDeviceGetUtilizationRates", utilisation)
+MEMORY = NvmlCall("nvmlDeviceGetMemoryInfo_v2", memory)
+MEMORY_FIRST_VERSION = NvmlCall("nvmlDeviceGetMemoryInfo", memory_first_version)
+SM_CLOCK = NvmlCall("nvmlDeviceGetClockInfo(SM)", sm_clock)
+SM_CLOCK_MOST = NvmlCall("nvmlDeviceGetMaxClockInfo(SM)", sm_clock_most)
+MEMORY_CLOCK = NvmlCall("nvmlDeviceGetClockInfo(MEM)", memory_clock)
+PERFORMANCE_STATE = NvmlCall("nvmlDeviceGetPerformanceState", performance_state)
+POWER = NvmlCall("nvmlDeviceGetPowerUsage", power)
+POWER_LIMIT = NvmlCall("nvmlDeviceGetEnforcedPowerLimit", power_limit)
+ENERGY = NvmlCall("nvmlDeviceGetTotalEnergyConsumption", energy)
+TEMPERATURE = NvmlCall("nvmlDeviceGetTemperatureV", temperature)
+TEMPERATURE_FIRST_VERSION = NvmlCall("nvmlDeviceGetTemperature", temperature_first_version)
+MARGIN = NvmlCall("nvmlDeviceGetMarginTemperature", margin)
+MARGIN_BY_THRESHOLD = NvmlCall("nvmlDeviceGetTemperatureThreshold(SLOWDOWN)", margin_by_threshold)
+THROTTLE_REASONS = NvmlCall("nvmlDeviceGetCurrentClocksEventReasons", throttle_reasons)
+THROTTLE_REASONS_FIRST_VERSION = NvmlCall(
     "nvmlDeviceGetCurrentClocksThrottleReasons", throttle_reasons_first_version
 )
-ECC_ERRORS = Call("nvmlDeviceGetTotalEccErrors(VOLATILE)", ecc_errors)
-ECC_ERRORS_EVER = Call("nvmlDeviceGetTotalEccErrors(AGGREGATE)", ecc_errors_ever)
-SRAM_STATUS = Call("nvmlDeviceGetSramEccErrorStatus", sram_status)
-REMAPPED_ROWS = Call("nvmlDeviceGetRemappedRows", remapped_rows)
-ROW_REMAP_BANKS = Call("nvmlDeviceGetRowRemapperHistogram", row_remap_banks)
-PCIE_LINK = Call("nvmlDeviceGetCurrPcieLink{Width,Generation}", pcie_link)
-PCIE_LINK_MOST = Call("nvmlDeviceGetMaxPcieLink{Width,Generation}", pcie_link_most)
-PCIE_REPLAYS = Call("nvmlDeviceGetPcieReplayCounter", pcie_replays)
-FABRIC = Call("nvmlDeviceGetGpuFabricInfoV(3)", fabric)
-FABRIC_SECOND_VERSION = Call("nvmlDeviceGetGpuFabricInfoV(2)", fabric_second_version)
+ECC_ERRORS = NvmlCall("nvmlDeviceGetTotalEccErrors(VOLATILE)", ecc_errors)
+ECC_ERRORS_EVER = NvmlCall("nvmlDeviceGetTotalEccErrors(AGGREGATE)", ecc_errors_ever)
+SRAM_STATUS = NvmlCall("nvmlDeviceGetSramEccErrorStatus", sram_status)
+REMAPPED_ROWS = NvmlCall("nvmlDeviceGetRemappedRows", remapped_rows)
+ROW_REMAP_BANKS = NvmlCall("nvmlDeviceGetRowRemapperHistogram", row_remap_banks)
+PCIE_LINK = NvmlCall("nvmlDeviceGetCurrPcieLink{Width,Generation}", pcie_link)
+PCIE_LINK_MOST = NvmlCall("nvmlDeviceGetMaxPcieLink{Width,Generation}", pcie_link_most)
+PCIE_REPLAYS = NvmlCall("nvmlDeviceGetPcieReplayCounter", pcie_replays)
+FABRIC = NvmlCall("nvmlDeviceGetGpuFabricInfoV(3)", fabric)
+FABRIC_SECOND_VERSION = NvmlCall("nvmlDeviceGetGpuFabricInfoV(2)", fabric_second_version)
 
 
 # What NVML's return codes mean for whoever asks. The numbers are part of its interface.

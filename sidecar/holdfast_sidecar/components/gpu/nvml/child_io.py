@@ -31,7 +31,7 @@ LAYOUT = struct.Struct("<Qd112s")
 """Signs of life so far, CLOCK_MONOTONIC of the newest note, what is asked (empty: nothing)."""
 
 
-class Board:
+class SharedStatus:
     """The child's end."""
 
     def __init__(self, descriptor: int) -> None:
@@ -72,7 +72,7 @@ def frame(content: bytes) -> bytes:
     return _HEAD.pack(MAGIC, len(content), binascii.crc32(content)) + content
 
 
-class Frames:
+class FrameReader:
     """Cuts a stream into the contents of its frames; what is not whole yet waits for its rest."""
 
     def __init__(self) -> None:
@@ -123,7 +123,7 @@ FAILED = "failed"
 """The driver as a whole answers with an error; the child ends."""
 
 
-class Mouth:
+class FrameWriter:
     """Writes to the pipe, and waits while it is full."""
 
     def __init__(self, descriptor: int) -> None:

@@ -188,7 +188,7 @@ MODES_S = 10.0
 
 
 @dataclass
-class Watched:
+class CachedDevice:
     """Keeps what is not asked each time, and forgets all of it when the GPU is lost."""
 
     nvml: Any
@@ -265,11 +265,11 @@ FOUND_AGAIN_S = 10.0
 """How often a GPU that could not be opened is tried again."""
 
 
-class NvmlFailedError(Exception):
+class NvmlDriverError(Exception):
     """NVML answered with an error for the driver as a whole."""
 
 
-class DriverReplacedError(NvmlFailedError):
+class DriverReplacedError(NvmlDriverError):
     """Another driver was loaded than this process has the library of: only a new process helps."""
 
 
@@ -282,7 +282,7 @@ class Devices:
     expected: int | None = None
     """How many there should be, at least; the most that were ever seen, when that is more."""
     driver: str = ""
-    _watched: list[Watched] = field(default_factory=list)
+    _watched: list[CachedDevice] = field(default_factory=list)
     _unopened: list[Gpu] = field(default_factory=list)
     _known: dict[str, Identity] = field(default_factory=dict)
     _is_begun: bool = False
@@ -385,7 +385,7 @@ class Devices:
         for watched in self._watched:
             self._known[watched.identity.uuid] = watched.identity
 
-    def _opened(self, index: int) -> Watched:
+    def _opened(self, index: int) -> CachedDevice:
         nvml = self.nvml
         try:
             handle = nvml.nvmlDeviceGetHandleByIndex(index)
@@ -395,7 +395,7 @@ class Devices:
             raise
         asking = Asking(nvml, handle, read_link_count(nvml, handle))
         activity, users = Activity(nvml, handle), Users(nvml, handle)
-        return Watched(nvml, handle, identity, asking, activity, users)
+        return CachedDevice(nvml, handle, identity, asking, activity, users)
 
     def _unknown(self, index: int, why: str) -> Gpu:
         """A GPU that can't be opened: the one that was there, where it is known."""
@@ -412,8 +412,8 @@ class Devices:
         return [gone(known, why) for known in self._known.values() if known.uuid not in there]
 
 
-def _failed(code: int, why: str) -> NvmlFailedError:
-    return (DriverReplacedError if code == calls.LIBRARY_MISMATCH else NvmlFailedError)(why)
+def _failed(code: int, why: str) -> NvmlDriverError:
+    return (DriverReplacedError if code == calls.LIBRARY_MISMATCH else NvmlDriverError)(why)
 
 
 def _text(value: str | bytes) -> str:

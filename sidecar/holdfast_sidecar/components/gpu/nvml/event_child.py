@@ -11,7 +11,7 @@ import time
 from ctypes import c_void_p
 
 from holdfast_sidecar.components.gpu.nvml import child_io
-from holdfast_sidecar.components.gpu.nvml.child_io import OTHERS, WAIT_MS, Board, Mouth
+from holdfast_sidecar.components.gpu.nvml.child_io import OTHERS, WAIT_MS, FrameWriter, SharedStatus
 
 # The ten calls of NVML's that waiting for events needs, bound here.
 #
@@ -159,10 +159,10 @@ PAUSE_S = 1.0
 ABSENT = (LIBRARY_NOT_FOUND, DRIVER_NOT_LOADED)
 
 
-class Listener:
+class EventSet:
     """Makes a set of all GPUs that answer, and waits on it."""
 
-    def __init__(self, library: EventLibrary, board: Board, say: Mouth) -> None:
+    def __init__(self, library: EventLibrary, board: SharedStatus, say: FrameWriter) -> None:
         self._library = library
         self._board = board
         self._mouth = say
@@ -230,13 +230,13 @@ def _unable(call: str, why: str) -> NvmlError:
     return NvmlError(NOT_SUPPORTED, call, why)
 
 
-def run(board: Board, say: Mouth, parent: int) -> None:
+def run(board: SharedStatus, say: FrameWriter, parent: int) -> None:
     """Wait while the parent lives; ends where there is no driver, or it tells no events."""
     board.about_to("nvmlInit")
     try:
         library = EventLibrary()
         library.start()
-        listener = Listener(library, board, say)
+        listener = EventSet(library, board, say)
         while os.getppid() == parent:
             listener.listen(parent)
             time.sleep(PAUSE_S)

@@ -8,14 +8,14 @@ from dataclasses import replace
 from types import ModuleType
 
 from holdfast_sidecar.components.gpu.nvml import child_io
-from holdfast_sidecar.components.gpu.nvml.child_io import Board, Mouth
-from holdfast_sidecar.components.gpu.nvml.device import Devices, NvmlFailedError
+from holdfast_sidecar.components.gpu.nvml.child_io import FrameWriter, SharedStatus
+from holdfast_sidecar.components.gpu.nvml.device import Devices, NvmlDriverError
 from holdfast_sidecar.components.gpu.nvml.query import Announcing
 from holdfast_sidecar.components.gpu.nvml.wire import Speller
 from holdfast_sidecar.linux import threads
 
 
-def run(board: Board, say: Mouth, every_s: float) -> None:
+def run(board: SharedStatus, say: FrameWriter, every_s: float) -> None:
     """Read until killed; ends where there is no driver, or it breaks: the next child begins anew,
     with whatever library lies there by then."""
     # It has work to do each second, and nobody waits for it: ranks come first.
@@ -27,7 +27,7 @@ def run(board: Board, say: Mouth, every_s: float) -> None:
         return
     try:
         read_on(Devices(Announcing(pynvml, board)), board, say, every_s)
-    except NvmlFailedError as error:
+    except NvmlDriverError as error:
         say.say(child_io.FAILED, str(error))
 
 
@@ -43,7 +43,7 @@ def load_binding() -> ModuleType:
     return binding
 
 
-def read_on(devices: Devices, board: Board, say: Mouth, every_s: float) -> None:
+def read_on(devices: Devices, board: SharedStatus, say: FrameWriter, every_s: float) -> None:
     """Read on the rhythm until there is no driver. Raises NvmlFailedError."""
     speller = Speller()
     due_s = time.monotonic()

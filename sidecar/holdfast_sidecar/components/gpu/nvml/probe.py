@@ -15,7 +15,7 @@ from holdfast_sidecar.components.gpu.nvml.process import (
     known_by,
     with_known,
 )
-from holdfast_sidecar.components.gpu.nvml.wire import Listening, Message
+from holdfast_sidecar.components.gpu.nvml.wire import EventsReady, Message
 from holdfast_sidecar.components.gpu.readings import Gpu, GpuReading, NvmlSilence
 from holdfast_sidecar.components.xid.events import UNKNOWN_XID, DriverEvent, GpuEvents, XidEvent
 from holdfast_sidecar.config.settings import GpuSettings
@@ -107,7 +107,7 @@ class GpuEventProbe:
 
     keeper: Keeper
     name: str = "gpu_events"
-    _listening: Listening | None = None
+    _listening: EventsReady | None = None
     _counts: dict[str, int] = field(default_factory=dict)
 
     def read(self, now_s: float) -> GpuEvents:
@@ -124,7 +124,7 @@ class GpuEventProbe:
 
     def _sorted(self, messages: list[Message]) -> GpuEvents:
         for message in messages:
-            if isinstance(message, Listening):
+            if isinstance(message, EventsReady):
                 self._heed(message)
         keeper = self.keeper
         is_listening = self._listening is not None and keeper.pids and not keeper.silence
@@ -146,7 +146,7 @@ class GpuEventProbe:
             self._counts[event.name] = self._counts.get(event.name, 0) + 1
         return others
 
-    def _heed(self, listening: Listening) -> None:
+    def _heed(self, listening: EventsReady) -> None:
         if listening.trouble:
             count = listening.count
             log.warning("waiting for events of %d GPUs, not all: %s", count, listening.trouble)

@@ -18,7 +18,7 @@ from holdfast.contract import environment
 from holdfast.contract.ending_processes import signal_child
 from holdfast.contract.permit import own_child
 from holdfast_sidecar.components.gpu.nvml import wire
-from holdfast_sidecar.components.gpu.nvml.child_io import LAYOUT, BadFrameError, Frames
+from holdfast_sidecar.components.gpu.nvml.child_io import LAYOUT, BadFrameError, FrameReader
 from holdfast_sidecar.components.gpu.nvml.wire import Absent, BadMessageError, Failed, Message
 from holdfast_sidecar.components.gpu.readings import Gpu, GpuReading, NvmlSilence
 from holdfast_sidecar.linux.threads import start_thread
@@ -238,12 +238,12 @@ def command(kind: str, every_s: float) -> tuple[str, ...]:
 
 
 @dataclass
-class Child:
+class ChildProcess:
     """A process with its pipe and its board."""
 
     process: subprocess.Popen[bytes]
     board: int
-    frames: Frames = field(default_factory=Frames)
+    frames: FrameReader = field(default_factory=FrameReader)
     note: Note = field(default_factory=Note)
     """As of the newest look."""
     last: Message | None = None
@@ -277,7 +277,7 @@ class Child:
         os.close(self.board)
 
 
-def start(command: Sequence[str], leads_session: bool) -> Child:
+def start(command: Sequence[str], leads_session: bool) -> ChildProcess:
     """A new one; it dies with the thread that calls this. Raises OSError."""
     board = make_board()
     paths = os.pathsep.join(path or str(Path.cwd()) for path in sys.path)
@@ -295,7 +295,7 @@ def start(command: Sequence[str], leads_session: bool) -> Child:
     except OSError:
         os.close(board)
         raise
-    child = Child(process, board)
+    child = ChildProcess(process, board)
     os.set_blocking(child.pipe, False)
     return child
 
@@ -337,8 +337,8 @@ class Keeper:
         self._command = tuple(command)
         self._listen = listen
         self._leads_session = leads_session
-        self._child: Child | None = None
-        self._killed: list[Child] = []
+        self._child: ChildProcess | None = None
+        self._killed: list[ChildProcess] = []
         self._asking = ""
         """What the one that was silent last had been about to ask."""
 
@@ -382,7 +382,7 @@ class Keeper:
             child.close()
         self._child, self._killed = None, []
 
-    def _hear(self, child: Child, now_s: float) -> list[Message]:
+    def _hear(self, child: ChildProcess, now_s: float) -> list[Message]:
         messages: list[Message] = []
         if child.closed_s is None:
             messages = self._read(child, now_s)
@@ -400,7 +400,7 @@ class Keeper:
             self._part(child, child.closed_s, now_s)
         return messages
 
-    def _read(self, child: Child, now_s: float) -> list[Message]:
+    def _read(self, child: ChildProcess, now_s: float) -> list[Message]:
         messages: list[Message] = []
         try:
             for content in child.frames.cut(child.read(now_s)):
@@ -413,7 +413,7 @@ class Keeper:
             child.closed_s = now_s
         return messages
 
-    def _part(self, child: Child, closed_s: float, now_s: float) -> None:
+    def _part(self, child: ChildProcess, closed_s: float, now_s: float) -> None:
         """From one that says nothing more: it has ended, or is about to."""
         code = child.process.poll()
         if code is None and now_s - closed_s < CLOSE_S:
@@ -431,12 +431,12 @@ class Keeper:
         else:
             child.close()
 
-    def _end(self, child: Child, now_s: float) -> None:
+    def _end(self, child: ChildProcess, now_s: float) -> None:
         self.custody = self.custody.killed(now_s)
         self._child = None
         self._kill(child, now_s)
 
-    def _kill(self, child: Child, now_s: float) -> None:
+    def _kill(self, child: ChildProcess, now_s: float) -> None:
         signal_child(own_child(child.process))
         child.killed_s = now_s
         self._killed.append(child)

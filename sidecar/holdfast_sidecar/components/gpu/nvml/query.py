@@ -11,21 +11,21 @@ from typing import Any
 
 from holdfast_sidecar.components.gpu.nvml import calls
 from holdfast_sidecar.components.gpu.nvml.calls import (
-    Call,
+    NvmlCall,
     Told,
     code_of,
     raise_for,
     raise_when_void,
 )
-from holdfast_sidecar.components.gpu.nvml.child_io import Board
+from holdfast_sidecar.components.gpu.nvml.child_io import SharedStatus
 from holdfast_sidecar.components.gpu.nvml.gpm import Answer
 from holdfast_sidecar.components.gpu.nvml.signals import (
     ROWS,
-    Fold,
     LinkField,
-    Plan,
-    Row,
-    Standing,
+    LinkFold,
+    QueryPlan,
+    SignalRow,
+    SignalState,
     fold,
     name,
     planned,
@@ -43,14 +43,14 @@ class Asking:
     nvml: Any
     handle: Any
     links: int
-    rows: Sequence[Row] = ROWS
+    rows: Sequence[SignalRow] = ROWS
     values: dict[Signal, float] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
-    _standings: list[Standing] = field(init=False)
-    _plans: dict[tuple[int, ...], Plan] = field(default_factory=dict)
+    _standings: list[SignalState] = field(init=False)
+    _plans: dict[tuple[int, ...], QueryPlan] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._standings = [Standing(row) for row in self.rows]
+        self._standings = [SignalState(row) for row in self.rows]
 
     def ask(self, now_s: float) -> None:
         """Ask what is due. GpuLostError and DriverGoneError pass through."""
@@ -65,10 +65,10 @@ class Asking:
         """Everything is due, and asked in the best way: the GPU was away."""
         self.values.clear()
         self.refused.clear()
-        self._standings = [Standing(row) for row in self.rows]
+        self._standings = [SignalState(row) for row in self.rows]
         self._plans.clear()
 
-    def _plan(self, due: Sequence[Standing]) -> Plan:
+    def _plan(self, due: Sequence[SignalState]) -> QueryPlan:
         """The same for the same signals in the same ways: made once."""
         key = (*map(id, due), *(one.number for one in due))
         plan = self._plans.get(key)
@@ -78,7 +78,7 @@ class Asking:
             plan = self._plans[key] = planned(self.nvml, self.links, due)
         return plan
 
-    def _carry_out(self, plan: Plan, now_s: float) -> None:
+    def _carry_out(self, plan: QueryPlan, now_s: float) -> None:
         if plan.fields or plan.links:
             self._ask_fields(plan, now_s)
         for call, ones in plan.calls:
@@ -86,7 +86,7 @@ class Asking:
             for one in ones:
                 self._hear(one, code or calls.NOT_SUPPORTED, told.get(one.row.signal), now_s)
 
-    def _ask_fields(self, plan: Plan, now_s: float) -> None:
+    def _ask_fields(self, plan: QueryPlan, now_s: float) -> None:
         code, answers = self._ask_batch(plan)
         if code != calls.SUCCESS:
             for one in (*(told[0] for told in plan.fields), *(told[0] for told in plan.links)):
@@ -105,7 +105,7 @@ class Asking:
         for one, links, places in plan.links:
             self._hear_links(one, links, answers[places], now_s)
 
-    def _ask_batch(self, plan: Plan) -> tuple[int, list[Answer]]:
+    def _ask_batch(self, plan: QueryPlan) -> tuple[int, list[Answer]]:
         if plan.batch is None:
             return calls.SUCCESS, []
         try:
@@ -118,19 +118,19 @@ class Asking:
         return code, answers
 
     def _hear_links(
-        self, one: Standing, way: LinkField, answers: Sequence[Answer], now_s: float
+        self, one: SignalState, way: LinkField, answers: Sequence[Answer], now_s: float
     ) -> None:
         for code, _ in answers:
             raise_for(self.nvml, code)
         told = {link: value for link, (_, value) in enumerate(answers) if value is not None}
-        if way.fold is Fold.SUM and told:
+        if way.fold is LinkFold.SUM and told:
             one.counts.update(told)
             told = one.counts
         value = fold(way.fold, told.values())
         refusal = next((code for code, _ in answers if code), calls.NOT_SUPPORTED)
         self._hear(one, refusal, None if value is None else value * way.factor, now_s)
 
-    def _hear(self, one: Standing, refusal: int, value: float | None, now_s: float) -> bool:
+    def _hear(self, one: SignalState, refusal: int, value: float | None, now_s: float) -> bool:
         """A value, or else the code that says why there is none; whether it is believed."""
         signal = one.row.signal
         if value is not None and one.row.believes(value):
@@ -147,7 +147,7 @@ class Asking:
         return False
 
 
-def ask_call(nvml: Any, handle: Any, call: Call) -> tuple[int, Told]:
+def ask_call(nvml: Any, handle: Any, call: NvmlCall) -> tuple[int, Told]:
     """Return code of one call, and what it told."""
     try:
         return calls.SUCCESS, call.ask(nvml, handle)
@@ -169,7 +169,7 @@ POINTER = "_nvmlGetFunctionPointer"
 class Announcing:
     """Stands in for the module: the same names, and each call is noted first."""
 
-    def __init__(self, nvml: Any, board: Board) -> None:
+    def __init__(self, nvml: Any, board: SharedStatus) -> None:
         self._nvml = nvml
         self._board = board
         self._gpus: dict[int, tuple[Any, str]] = {}

@@ -182,7 +182,7 @@ class BadMessageError(Exception):
 
 
 @dataclass(frozen=True)
-class Listening:
+class EventsReady:
     """The child waits for the events of so many GPUs."""
 
     count: int
@@ -204,7 +204,7 @@ class Failed:
     why: str
 
 
-Message = GpuReading | XidEvent | DriverEvent | Listening | Absent | Failed
+Message = GpuReading | XidEvent | DriverEvent | EventsReady | Absent | Failed
 
 
 def parse_message(content: bytes, before: GpuReading | None = None) -> Message:
@@ -225,7 +225,7 @@ def _parse(word: str, rest: str, before: GpuReading | None) -> Message:
         return parse_event(rest)
     if word == child_io.LISTENING:
         count, _, trouble = rest.partition(" ")
-        return Listening(int(count), trouble)
+        return EventsReady(int(count), trouble)
     if word == child_io.ABSENT:
         return Absent(rest)
     if word == child_io.FAILED:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from holdfast.contract.ending_processes import signal_child
 from holdfast.contract.permit import own_child
-from holdfast_sidecar.components.health_check.errand import Errand, Result
+from holdfast_sidecar.components.health_check.errand import Result, StressRequest
 from holdfast_sidecar.linux import threads as priority
 from holdfast_sidecar.linux.process import die_with
 from holdfast_sidecar.records.codec import decode, encode
@@ -27,7 +27,7 @@ LONGEST_LINE = 200
 
 def main() -> int:
     """Run the errand."""
-    errand = decode(Errand, sys.stdin.readline())
+    errand = decode(StressRequest, sys.stdin.readline())
     if errand is None:
         print("this is started by a sidecar, which tells it what for", file=sys.stderr)
         return 2
@@ -39,7 +39,7 @@ def main() -> int:
     return 0
 
 
-def _start(errand: Errand, rank: int, folder: Path) -> Worker:
+def _start(errand: StressRequest, rank: int, folder: Path) -> Worker:
     meeting = str(folder / "meeting")
     told = [str(rank), str(errand.devices), errand.device, str(errand.part_s), meeting]
     threads = max(1, len(os.sched_getaffinity(0)) // errand.devices)
@@ -65,7 +65,7 @@ def _errors(folder: Path, rank: int) -> Path:
     return folder / f"errors-{rank}"
 
 
-def gather(errand: Errand, workers: Sequence[Worker], folder: Path) -> Result:
+def gather(errand: StressRequest, workers: Sequence[Worker], folder: Path) -> Result:
     """All workers' results as one: what went wrong on any, the figures of the slowest."""
     results: list[Result] = []
     for rank, worker in enumerate(workers):

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from holdfast_sidecar.components.gpu.nvml.child_io import Board
+from holdfast_sidecar.components.gpu.nvml.child_io import SharedStatus
 from holdfast_sidecar.components.gpu.nvml.process import Note, make_board, read_board
 from holdfast_sidecar.components.gpu.nvml.query import Announcing
 
@@ -47,7 +47,7 @@ def twin(board: int, seen: list[str]) -> Any:
 
 def test_every_call_is_noted_with_its_gpu(board: int) -> None:
     seen: list[str] = []
-    nvml = Announcing(twin(board, seen), Board(board))
+    nvml = Announcing(twin(board, seen), SharedStatus(board))
     nvml.nvmlInit()
     handles = [nvml.nvmlDeviceGetHandleByIndex(index) for index in (0, 1)]
     nvml.nvmlDeviceGetPowerUsage(handles[1])
@@ -62,7 +62,7 @@ def test_every_call_is_noted_with_its_gpu(board: int) -> None:
 
 
 def test_what_is_no_call_is_handed_through(board: int) -> None:
-    nvml = Announcing(twin(board, []), Board(board))
+    nvml = Announcing(twin(board, []), SharedStatus(board))
     assert (nvml.NVML_SUCCESS, nvml.NVMLError) == (0, KeyError)
     with pytest.raises(AttributeError):
         nvml.nvmlOfTheFuture  # noqa: B018
@@ -70,7 +70,7 @@ def test_what_is_no_call_is_handed_through(board: int) -> None:
 
 
 def test_an_answer_is_a_beat_and_clears_the_board(board: int) -> None:
-    at = Board(board)
+    at = SharedStatus(board)
     at.about_to("x" * 500)
     assert read_board(board).asking == "x" * 112
     at.alive()

@@ -22,7 +22,7 @@ from tests.fake_nvml import compiled, fresh_pynvml
 from holdfast_sidecar.components.gpu.nvml.device import (
     Devices,
     DriverReplacedError,
-    NvmlFailedError,
+    NvmlDriverError,
 )
 from holdfast_sidecar.components.gpu.nvml.gpm import METRICS
 from holdfast_sidecar.components.gpu.nvml.signals import ROWS
@@ -470,7 +470,7 @@ def test_a_driver_that_is_unloaded_is_a_failure_until_it_is_back(
     devices.read(0.0)
     fake_nvml.unload()
     for now_s in (1.0, 2.0):
-        with pytest.raises(NvmlFailedError, match="Driver Not Loaded"):
+        with pytest.raises(NvmlDriverError, match="Driver Not Loaded"):
             devices.read(now_s)
     fake_nvml.load()
     assert len(devices.read(3.0).gpus) == 8
@@ -489,7 +489,7 @@ def test_a_failure_of_the_driver_as_a_whole_is_begun_again(
     devices: Devices, fake_nvml: FakeNvml
 ) -> None:
     fake_nvml.fail("nvmlDeviceGetCount_v2", UNKNOWN)
-    with pytest.raises(NvmlFailedError, match="Unknown Error"):
+    with pytest.raises(NvmlDriverError, match="Unknown Error"):
         devices.read(0.0)
     fake_nvml.fail("nvmlDeviceGetCount_v2", 0)
     assert len(devices.read(1.0).gpus) == 8
@@ -499,7 +499,7 @@ def test_a_beginning_that_fails_half_way_is_made_anew(
     devices: Devices, fake_nvml: FakeNvml
 ) -> None:
     fake_nvml.fail("nvmlSystemGetDriverVersion", UNKNOWN)
-    with pytest.raises(NvmlFailedError, match="Unknown Error"):
+    with pytest.raises(NvmlDriverError, match="Unknown Error"):
         devices.read(0.0)
     fake_nvml.fail("nvmlSystemGetDriverVersion", 0)
     assert devices.read(1.0).driver == "580.95.05"

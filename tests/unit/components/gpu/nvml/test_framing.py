@@ -10,7 +10,7 @@ from holdfast_sidecar.components.gpu.nvml.child_io import (
     MAGIC,
     MOST_BYTES,
     BadFrameError,
-    Frames,
+    FrameReader,
     frame,
 )
 
@@ -19,13 +19,13 @@ def test_frames_come_out_as_they_went_in_however_the_pipe_cuts_them() -> None:
     contents = [b"", b"absent why", b"x" * 5000]
     stream = b"".join(map(frame, contents))
     for size in (1, 7, 4096, len(stream)):
-        frames = Frames()
+        frames = FrameReader()
         chunks = [stream[at : at + size] for at in range(0, len(stream), size)]
         assert [one for chunk in chunks for one in frames.cut(chunk)] == contents
 
 
 def test_the_half_frame_of_a_child_that_died_is_nothing() -> None:
-    assert Frames().cut(frame(b"reading {}")[:-1]) == []
+    assert FrameReader().cut(frame(b"reading {}")[:-1]) == []
 
 
 @pytest.mark.parametrize(
@@ -42,4 +42,4 @@ def test_the_half_frame_of_a_child_that_died_is_nothing() -> None:
 )
 def test_what_is_no_frame_is_refused(stream: bytes) -> None:
     with pytest.raises(BadFrameError):
-        Frames().cut(stream)
+        FrameReader().cut(stream)

@@ -12,8 +12,8 @@ from holdfast_sidecar.components.gpu.nvml import child_io
 from holdfast_sidecar.components.gpu.nvml.wire import (
     Absent,
     BadMessageError,
+    EventsReady,
     Failed,
-    Listening,
     Speller,
     parse_message,
     spell_changes,
@@ -177,8 +177,8 @@ def test_events_and_words_are_told_apart() -> None:
         assert parse_message(b"event 1.5 xid %d 0000:17:00.0" % number) == unknown
     storm = DriverEvent(1.5, "single_bit_ecc_storm", "0000:17:00.0", 0)
     assert parse_message(b"event 1.5 single_bit_ecc_storm 0 0000:17:00.0") == storm
-    assert parse_message(b"listening 7 GPU is lost") == Listening(7, "GPU is lost")
-    assert parse_message(b"listening 8 ") == Listening(8, "")
+    assert parse_message(b"listening 7 GPU is lost") == EventsReady(7, "GPU is lost")
+    assert parse_message(b"listening 8 ") == EventsReady(8, "")
     assert parse_message(b"absent no library") == Absent("no library")
     assert parse_message(b"failed Unknown Error") == Failed("Unknown Error")
 
