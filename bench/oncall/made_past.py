@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from holdfast_sidecar.records.checkpoint import CheckpointTally, LedgerEntry
 from holdfast_sidecar.records.plan import Incident
-from holdfast_sidecar.records.steps import Efficiency, SlowCause, Slowness, SlowStanding, WhatIf
+from holdfast_sidecar.records.steps import Efficiency, SlowCause, Slowness, SlownessReport, WhatIf
 
 INCIDENTS = 50
 """A bad week; the page shows no more than these."""
@@ -93,7 +93,7 @@ def account(
     }
 
 
-def standing(leader: str, rank: int, attempt: int, now_unix_s: float) -> SlowStanding:
+def standing(leader: str, rank: int, attempt: int, now_unix_s: float) -> SlownessReport:
     """One rank that is slow, of the leader's node."""
     slow = Slowness(
         ranks=[rank],
@@ -121,7 +121,7 @@ def standing(leader: str, rank: int, attempt: int, now_unix_s: float) -> SlowSta
         pace=0.95,
         step_s=0.5,
     )
-    return SlowStanding(
+    return SlownessReport(
         attempt=attempt,
         step=2048,
         judged_ranks=7,

@@ -12,7 +12,7 @@ from bench.stragglers.cause_names import CAUSES_ROW, NOBODY
 from bench.stragglers.judged import standings
 from bench.stragglers.noisy_job import NoisyJob
 from bench.stragglers.section import Section
-from holdfast_sidecar.records.steps import SlowCause, Slowness, SlowStanding
+from holdfast_sidecar.records.steps import SlowCause, Slowness, SlownessReport
 
 CASES = 60
 QUICK_CASES = 6
@@ -58,7 +58,7 @@ def judge(case: Case) -> Sample:
     }
 
 
-def _about(standing: SlowStanding, case: Case) -> Slowness | None:
+def _about(standing: SlownessReport, case: Case) -> Slowness | None:
     """What is said of the case's ranks; of several things the dearest."""
     sick = {rank for fault in case.scenario.faults for rank in fault.ranks}
     concerned = [one for one in standing.slow if sick & set(one.ranks)]

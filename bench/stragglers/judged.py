@@ -7,12 +7,12 @@ from collections.abc import Iterator, Sequence
 from bench.stragglers.simulated_job import SimulatedJob
 from holdfast_sidecar.performance.stragglers.judge import Judge
 from holdfast_sidecar.records.findings import Finding, Moment
-from holdfast_sidecar.records.steps import SlowStanding
+from holdfast_sidecar.records.steps import SlownessReport
 
 
 def standings(
     job: SimulatedJob, steps: int, findings: Sequence[Finding] = ()
-) -> Iterator[SlowStanding]:
+) -> Iterator[SlownessReport]:
     """How it stands after each of so many steps, once anything is known of it."""
     judge, places = Judge(), job.places()
     for step, lines in enumerate(job.steps(steps), start=1):

@@ -15,7 +15,7 @@ from holdfast.contract.identity import ProcessIdentity, read_identity
 from holdfast.contract.owned import owned_file
 from holdfast.contract.removing import unlink
 from holdfast_sidecar.checkpoint.directory import checkpoint_url
-from holdfast_sidecar.checkpoint.writer.client import Desk
+from holdfast_sidecar.checkpoint.writer.client import StorageRequests
 from holdfast_sidecar.checkpoint.writer.requests import Seal, WriteParts
 from holdfast_sidecar.config.paths import Paths
 from holdfast_sidecar.config.settings import Settings
@@ -118,7 +118,7 @@ class ShutdownBlockers:
     node: str
     shm: str
     settings: Settings
-    desk: Desk
+    desk: StorageRequests
     marker: Path
     """Lies there while this sidecar stays only to write or to tell: its launcher then waits, and
     says for what."""

@@ -30,7 +30,7 @@ from holdfast_sidecar.components.health_check.self_test import Proving
 from holdfast_sidecar.components.host.storage import find_unwritable_state
 from holdfast_sidecar.components.machine import MachineProbes, MachineReading
 from holdfast_sidecar.components.network.checks import told_only
-from holdfast_sidecar.components.network.round_trip import Echo, NoEcho, life_of
+from holdfast_sidecar.components.network.round_trip import NoRoundTrip, RoundTrip, life_of
 from holdfast_sidecar.config.settings import Settings
 from holdfast_sidecar.controller.fence import HeartbeatTimes
 from holdfast_sidecar.export.state import LoopCounters, TickState
@@ -198,7 +198,7 @@ class Loop:
     is_attached: bool = False
     """Somebody else launched the ranks: there is no plan."""
     death_watch: DeathWatching = field(default_factory=NoDeathWatch)
-    echo: Echo = field(default_factory=NoEcho)
+    echo: RoundTrip = field(default_factory=NoRoundTrip)
     attention: RankTracker = field(default_factory=RankTracker)
     closer_looks: CloserLooks = field(default_factory=CloserProbe)
     inquiry: Inquiries = field(default_factory=FlightRecorderClient)

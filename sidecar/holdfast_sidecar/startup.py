@@ -39,7 +39,7 @@ from holdfast_sidecar.policy.cluster import COUNTED_BEATS, Heartbeats
 from holdfast_sidecar.policy.election import (
     HANDOVER_S,
     DuplicateSidecar,
-    NamesakeWatch,
+    DuplicateSidecarWatch,
     refusal,
     who_watches,
 )
@@ -77,7 +77,7 @@ def await_place(
     somebody watches it, and stays."""
     beat_s, timeout_s = site.settings.sidecar.heartbeat_s, site.settings.sidecar.node_timeout_s
     heartbeats = Heartbeats(counted_s=COUNTED_BEATS * beat_s, late_after_s=timeout_s)
-    watch, boot, is_told = NamesakeWatch(heartbeats, timeout_s), read_boot(), False
+    watch, boot, is_told = DuplicateSidecarWatch(heartbeats, timeout_s), read_boot(), False
     while True:
         asked_at = clock()
         try:

@@ -19,7 +19,7 @@ from holdfast_sidecar.checkpoint.snapshot.slots import Allocation, NodeSlots, Ro
 from holdfast_sidecar.checkpoint.writer.client import LeaderStorage, StorageClient, WriterProcess
 from holdfast_sidecar.checkpoint.writer.requests import WriterSetup
 from holdfast_sidecar.components import machine
-from holdfast_sidecar.components.gpu.component import CompanyReader, GpuWatch
+from holdfast_sidecar.components.gpu.component import GpuUsersReader, GpuWatch
 from holdfast_sidecar.components.gpu.nvml.probe import open_event_probe, open_gpu_probe
 from holdfast_sidecar.components.hardware import HardwareAttention
 from holdfast_sidecar.components.host import cpu
@@ -29,21 +29,21 @@ from holdfast_sidecar.components.network import pcie, tcp
 from holdfast_sidecar.components.network.ethernet import NetworkProbe
 from holdfast_sidecar.components.network.pcie import PciProbe
 from holdfast_sidecar.components.network.rdma import FabricProbe, Selection
-from holdfast_sidecar.components.network.round_trip import Echo, NodeEcho
+from holdfast_sidecar.components.network.round_trip import NodeRoundTrip, RoundTrip
 from holdfast_sidecar.components.network.tcp import TcpProbe
 from holdfast_sidecar.components.xid.component import XidAttention
 from holdfast_sidecar.config.addresses import is_loopback, parse_listen, told_address
 from holdfast_sidecar.config.paths import Paths
 from holdfast_sidecar.config.redaction import own_secrets
 from holdfast_sidecar.config.settings import BadInput, Settings
-from holdfast_sidecar.controller.coordinator import Coordinator, NodeIdentity, RoundTripWitness
+from holdfast_sidecar.controller.coordinator import Coordinator, NodeIdentity, RoundTripLiveness
 from holdfast_sidecar.controller.fence import FenceFile
 from holdfast_sidecar.controller.leader import Leadership
 from holdfast_sidecar.export.access import open_protection
 from holdfast_sidecar.export.http_server import Server
 from holdfast_sidecar.export.job_record import read_requeues
+from holdfast_sidecar.export.live.context import PATIENCE_S
 from holdfast_sidecar.export.live.routes import LivePage, LiveTelling
-from holdfast_sidecar.export.live.scene import PATIENCE_S
 from holdfast_sidecar.export.routes import (
     DiscoveryRoute,
     Exporter,
@@ -77,9 +77,9 @@ from holdfast_sidecar.store.protocol import Store
 logger = logging.getLogger(__name__)
 
 
-def open_echo(site: Site) -> NodeEcho:
+def open_round_trip(site: Site) -> NodeRoundTrip:
     """This node's part in round trips."""
-    return NodeEcho(site.node, site.settings.snapshot.peer_listen)
+    return NodeRoundTrip(site.node, site.settings.snapshot.peer_listen)
 
 
 def coordinate(
@@ -87,7 +87,7 @@ def coordinate(
     store: Store,
     desk: StorageClient,
     predecessor: str,
-    round_trips: RoundTripWitness | None = None,
+    round_trips: RoundTripLiveness | None = None,
 ) -> Coordinator:
     """The thread that agrees with the other nodes. predecessor: see NodeIdentity."""
     storage = LeaderStorage(site.settings.checkpoint, desk)
@@ -121,7 +121,7 @@ def assemble(
     desk: StorageClient,
     teller: Teller,
     metrics_address: str,
-    echo: Echo | None = None,
+    echo: RoundTrip | None = None,
 ) -> Loop:
     """The loop, ready to run. echo: the one that coordination asks by."""
     pages = Pages(site.places.shm)
@@ -206,12 +206,12 @@ def assemble(
             summons=site.places.told_to_end if site.launcher_pid else None,
         ),
         metrics_address=metrics_address,
-        echo=open_echo(site) if echo is None else echo,
+        echo=open_round_trip(site) if echo is None else echo,
         death_watch=DeathWatch(pages, coordination.changed.set),
         is_attached=site.attached,
         inquiry=FlightRecorderClient(pages.held, coordination.changed.set),
         hardware=HardwareAttention(
-            GpuWatch(CompanyReader(pages.held, own_pids(site))),
+            GpuWatch(GpuUsersReader(pages.held, own_pids(site))),
             XidAttention(site.places.xid_history),
         ),
         slowness=SlownessAttention(site.settings.straggler, judge_all),
@@ -229,7 +229,7 @@ def own_pids(site: Site) -> frozenset[int]:
     return frozenset(pid for pid in (os.getpid(), site.launcher_pid) if pid)
 
 
-def open_desk(site: Site) -> StorageClient:
+def open_storage_client(site: Site) -> StorageClient:
     """Where this sidecar asks about storage; a child of its own answers, once it is asked."""
     settings = site.settings.checkpoint
     desk = StorageClient(settings.write_timeout_s)

@@ -17,7 +17,7 @@ from holdfast_sidecar.performance.slowness import OwnNode, SlownessAttention
 from holdfast_sidecar.performance.stragglers.placement import RankPlace
 from holdfast_sidecar.records.findings import Finding, Kind, Moment
 from holdfast_sidecar.records.reports import NodeReport, RankReport
-from holdfast_sidecar.records.steps import Slowness, SlowStanding, StepLine, parse
+from holdfast_sidecar.records.steps import Slowness, SlownessReport, StepLine, parse
 from holdfast_sidecar.store.orders import Orders
 from holdfast_sidecar.store.protocol import Lease
 
@@ -43,7 +43,7 @@ class Twin:
         findings: Sequence[Finding],
         attempt: int,
         moment: Moment,
-    ) -> SlowStanding | None:
+    ) -> SlownessReport | None:
         self.given.append([(line.rank, line.step) for line in lines])
         self.places.append(set(places))
         self.attempts.append(attempt)
@@ -52,12 +52,12 @@ class Twin:
             raise answer
         return answer
 
-    def resume(self, standing: SlowStanding) -> None:
+    def resume(self, standing: SlownessReport) -> None:
         self.resumed.append(standing.watched_s)
 
 
-def standing(*slow: Slowness, watched_s: float = 0.0, attempt: int = 0) -> SlowStanding:
-    return SlowStanding(attempt, 8, 2, 1005.0, list(slow), watched_s=watched_s)
+def standing(*slow: Slowness, watched_s: float = 0.0, attempt: int = 0) -> SlownessReport:
+    return SlownessReport(attempt, 8, 2, 1005.0, list(slow), watched_s=watched_s)
 
 
 def rank(number: int) -> RankReport:
@@ -69,7 +69,7 @@ FOLLOWER = Orders(is_leader=False, store_up=True, nodes={}, lease=Lease(1, "b/i"
 AWAY = Orders(store_up=False)
 
 
-def other(attempt: int = 0, slow: SlowStanding | None = None, steps: Any = ()) -> NodeReport:
+def other(attempt: int = 0, slow: SlownessReport | None = None, steps: Any = ()) -> NodeReport:
     return NodeReport("b", "i", 1, 0, 0, attempt, True, [rank(1)], steps=list(steps), slow=slow)
 
 

@@ -19,7 +19,7 @@ from holdfast_sidecar.export.state import TickState
 from holdfast_sidecar.records.findings import Kind
 from holdfast_sidecar.startup import Site
 from holdfast_sidecar.store.orders import LocalState, Orders
-from holdfast_sidecar.wiring import assemble, open_desk
+from holdfast_sidecar.wiring import assemble, open_storage_client
 
 
 class TellingTime:
@@ -67,7 +67,7 @@ def main(pages: str, state: str) -> None:
     logging.basicConfig(level=logging.INFO)
     settings = Settings(paths=PathSettings(shm_dir=pages, state_dir=state))
     site = Site("bench", "a", Paths(shm=Path(pages), state=Path(state)), settings)
-    assemble(site, TellingTime(), open_desk(site), Silent(), "").run()
+    assemble(site, TellingTime(), open_storage_client(site), Silent(), "").run()
 
 
 if __name__ == "__main__":

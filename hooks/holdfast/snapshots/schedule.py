@@ -13,7 +13,7 @@ from holdfast.recording.placement import Placement
 from holdfast.snapshots.holding import Holding
 from holdfast.snapshots.replica_ack import Partner
 from holdfast.snapshots.slot import Author
-from holdfast.snapshots.slot_pool import Shelf, own_folder
+from holdfast.snapshots.slot_pool import SlotPool, own_folder
 from holdfast.snapshots.snapshotter import Taking
 from holdfast.state.data_position import Position
 from holdfast.state.saving import Savable
@@ -135,7 +135,7 @@ def read_rounds(
         place,
         savable,
         author,
-        Shelf(own_folder(folder), place.rank, author.attempt),
+        SlotPool(own_folder(folder), place.rank, author.attempt),
         partner,
     )
     return Rounds(recording, taking)

@@ -17,7 +17,7 @@ Name = tuple[int, int]
 
 
 @dataclass
-class Shelf:
+class SlotPool:
     """The slots of one rank. `prepare` is called for each, in a thread of its own, and makes it
     ready; `drop` before one is unmapped."""
 

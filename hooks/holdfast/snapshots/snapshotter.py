@@ -20,7 +20,7 @@ from holdfast.snapshots.page_report import SnapshotReportWriter
 from holdfast.snapshots.replica_ack import Partner
 from holdfast.snapshots.retention import Known
 from holdfast.snapshots.slot import Author, Slot, Writing
-from holdfast.snapshots.slot_pool import Shelf
+from holdfast.snapshots.slot_pool import SlotPool
 from holdfast.snapshots.verdicts import Verdicts
 from holdfast.state.agreement import BoardLost
 from holdfast.state.data_position import Position
@@ -65,7 +65,7 @@ class Taking:
     place: Placement
     savable: Savable
     author: Author
-    shelf: Shelf
+    shelf: SlotPool
     partner: Partner | None = None
     clock_ns: Callable[[], int] = time.monotonic_ns
     ancestors: tuple[str, ...] = ()

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from holdfast.contract.page import Identity, Reply, ReplyState
-from holdfast_sidecar.checkpoint.writer.client import Desk
+from holdfast_sidecar.checkpoint.writer.client import StorageRequests
 from holdfast_sidecar.checkpoint.writer.requests import HashFiles, Question, WriteParts, WrittenPart
 from holdfast_sidecar.records.checkpoint import CheckpointOrder, SavedPart
 
@@ -67,7 +67,7 @@ class NodePart:
     node: str
     shm: str
     """Directory of this node's shared memory, where the slots lie."""
-    desk: Desk
+    desk: StorageRequests
     _part: SavedPart | None = None
     _asked: Question[WrittenPart] | None = None
 

@@ -68,7 +68,7 @@ from holdfast_sidecar.records.reports import RankReport
 from holdfast_sidecar.startup import SidecarRecord, Site, await_place, lock_node, write_record
 from holdfast_sidecar.store.orders import LocalState, Orders
 from holdfast_sidecar.store.protocol import Section
-from holdfast_sidecar.wiring import coordinate, open_desk
+from holdfast_sidecar.wiring import coordinate, open_storage_client
 
 LOOK_S = 0.5
 """What is judged from outside lasts seconds at least."""
@@ -95,7 +95,7 @@ def watch_outside(watched: AttachedJob, pids: tuple[int, ...], match: str | None
     try:
         predecessor = await_place(kept.store, site, lock.predecessor)
         write_record(where.sidecar_record, SidecarRecord(site.job, site.node, 0))
-        coordinator = coordinate(site, kept.store, open_desk(site), predecessor)
+        coordinator = coordinate(site, kept.store, open_storage_client(site), predecessor)
         lock.pass_on(coordinator.incarnation)
         count = f"{len(ranks)} rank{'s' * (len(ranks) != 1)}"
         say(f"watching {count} of job {site.job} on node {site.node} from outside")

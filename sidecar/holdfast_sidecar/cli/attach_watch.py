@@ -31,7 +31,13 @@ from holdfast_sidecar.store.connection import open_store
 from holdfast_sidecar.store.embedded import KeptServer, start_server
 from holdfast_sidecar.store.memory_store import MemoryServer, MemoryStore
 from holdfast_sidecar.store.protocol import Section, Store, View
-from holdfast_sidecar.wiring import assemble, collect_seldom, coordinate, open_desk, open_exporter
+from holdfast_sidecar.wiring import (
+    assemble,
+    collect_seldom,
+    coordinate,
+    open_exporter,
+    open_storage_client,
+)
 
 HINT_S = 60.0
 """Ranks claim their pages while torch is imported: a minute from a slow disk at worst."""
@@ -222,7 +228,7 @@ class Attachment:
             served = open_exporter(site.job, site.node, site.settings, where)
             record = SidecarRecord(site.job, site.node, 0, served.address)
             write_record(where.sidecar_record, record)
-            desk = open_desk(site)
+            desk = open_storage_client(site)
             coordinator = coordinate(site, kept.store, desk, predecessor)
             lock.pass_on(coordinator.incarnation)
             served.exporter.orders = coordinator.orders

@@ -13,7 +13,13 @@ import click
 
 from holdfast_sidecar.checkpoint.ledger import StoredCheckpoint
 from holdfast_sidecar.cli.checkpoint_inspect import prune_command, show_command, verify_command
-from holdfast_sidecar.cli.checkpoint_lookup import Shelf, age, look, plan_command, standing
+from holdfast_sidecar.cli.checkpoint_lookup import (
+    CheckpointListing,
+    age,
+    look,
+    plan_command,
+    standing,
+)
 from holdfast_sidecar.cli.find_job import FoundJob, find_job
 from holdfast_sidecar.cli.options import dir_option, job_option, json_option, settings_options
 from holdfast_sidecar.cli.requests import ask
@@ -335,7 +341,7 @@ def list_command(effective: Effective, job: str | None, given: str | None, as_js
         click.echo("\n".join(_lines(shelf, time.time())))
 
 
-def _document(shelf: Shelf) -> dict[str, Any]:
+def _document(shelf: CheckpointListing) -> dict[str, Any]:
     return {
         "dir": shelf.root,
         "checkpoints": [
@@ -353,7 +359,7 @@ def _document(shelf: Shelf) -> dict[str, Any]:
     }
 
 
-def _lines(shelf: Shelf, now_unix_s: float) -> Iterator[str]:
+def _lines(shelf: CheckpointListing, now_unix_s: float) -> Iterator[str]:
     if not shelf.kept:
         yield shelf.nothing
     for job in shelf.jobs:
@@ -367,7 +373,7 @@ def _lines(shelf: Shelf, now_unix_s: float) -> Iterator[str]:
     yield from shelf.left_alone
 
 
-def _table(shelf: Shelf, job: str, now_unix_s: float) -> str:
+def _table(shelf: CheckpointListing, job: str, now_unix_s: float) -> str:
     kept = {one.identifier: one for one in shelf.of(job)}
     nodes = [
         TreeNode(one.identifier, one.goes_back_to(kept), one.manifest.created_unix_s)
@@ -381,7 +387,7 @@ def _table(shelf: Shelf, job: str, now_unix_s: float) -> str:
     return table(headings, rows)
 
 
-def _row(kept: StoredCheckpoint, shelf: Shelf, now_unix_s: float) -> tuple[str, ...]:
+def _row(kept: StoredCheckpoint, shelf: CheckpointListing, now_unix_s: float) -> tuple[str, ...]:
     manifest, place = kept.manifest, shelf.resume.get(kept.identifier)
     return (
         str(manifest.step),

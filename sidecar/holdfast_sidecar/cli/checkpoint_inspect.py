@@ -23,7 +23,7 @@ from holdfast_sidecar.checkpoint.ledger import (
 )
 from holdfast_sidecar.checkpoint.manifest import verify_hashes
 from holdfast_sidecar.cli import find_job as store_away
-from holdfast_sidecar.cli.checkpoint_lookup import Shelf, age, look, standing
+from holdfast_sidecar.cli.checkpoint_lookup import CheckpointListing, age, look, standing
 from holdfast_sidecar.cli.find_job import NoSuchJob, find_job
 from holdfast_sidecar.cli.options import dir_option, job_option, json_option, settings_options
 from holdfast_sidecar.cli.tables import BAD, GOOD, paint, size, table
@@ -37,12 +37,12 @@ SHOWN = 12
 """Characters of a hash: enough to compare two by eye."""
 
 
-def page(kept: StoredCheckpoint, shelf: Shelf, now_unix_s: float) -> str:
+def page(kept: StoredCheckpoint, shelf: CheckpointListing, now_unix_s: float) -> str:
     """Everything `checkpoint show` prints."""
     return "\n".join([*_facts(kept, shelf, now_unix_s), "", _files(kept)])
 
 
-def _facts(kept: StoredCheckpoint, shelf: Shelf, now_unix_s: float) -> Iterator[str]:
+def _facts(kept: StoredCheckpoint, shelf: CheckpointListing, now_unix_s: float) -> Iterator[str]:
     manifest = kept.manifest
     yield f"{kept.folder.name}: {standing(kept, shelf)}"
     yield f"lies in     {kept.folder.url}"
@@ -174,7 +174,7 @@ def _in_use(effective: Effective, job: str | None) -> Collection[str]:
     return {candidate.identifier for candidate in plan.resume}
 
 
-def _page(gone: Sequence[Removal], shelf: Shelf, now_unix_s: float) -> str:
+def _page(gone: Sequence[Removal], shelf: CheckpointListing, now_unix_s: float) -> str:
     if not gone:
         wanted = f"nothing to remove: {len(shelf.kept)} checkpoints in {shelf.root}, all wanted"
         return "\n".join([wanted, *shelf.left_alone])
@@ -202,7 +202,7 @@ def _is_wanted(count: int) -> bool:
         return False
 
 
-def _remove(gone: Sequence[Removal], shelf: Shelf) -> list[str]:
+def _remove(gone: Sequence[Removal], shelf: CheckpointListing) -> list[str]:
     """Names of what is gone; what could not be removed is told on stderr."""
     (job,) = shelf.jobs  # checked before
     folders = (removal.kept.folder for removal in gone)
@@ -231,7 +231,7 @@ def _document(gone: Sequence[Removal], removed: Sequence[str]) -> dict[str, Any]
 # Which checkpoint a person means by a step, an identifier or a directory's name.
 
 
-def find_named(shelf: Shelf, names: Sequence[str]) -> list[StoredCheckpoint]:
+def find_named(shelf: CheckpointListing, names: Sequence[str]) -> list[StoredCheckpoint]:
     """Those named, newest first. BadInput when a name fits none."""
     for name in names:
         if not any(_fits(one, name) for one in shelf.kept):
@@ -239,7 +239,7 @@ def find_named(shelf: Shelf, names: Sequence[str]) -> list[StoredCheckpoint]:
     return [one for one in shelf.kept if any(_fits(one, name) for name in names)]
 
 
-def find_one(shelf: Shelf, name: str) -> StoredCheckpoint:
+def find_one(shelf: CheckpointListing, name: str) -> StoredCheckpoint:
     """The one named. BadInput when it is none, or one of several."""
     found = find_named(shelf, [name])
     if len(found) > 1:
@@ -253,7 +253,7 @@ def _fits(kept: StoredCheckpoint, name: str) -> bool:
     return wanted in (kept.identifier, str(kept.manifest.step), kept.folder.name)
 
 
-def _no_such(name: str, shelf: Shelf) -> str:
+def _no_such(name: str, shelf: CheckpointListing) -> str:
     wanted = name.rstrip("/").rpartition("/")[2]
     foreign = {directory: f"it is job {job}'s" for directory, job in shelf.foreign.items()}
     unsealed = dict.fromkeys(shelf.torn, "it was never sealed (torn, or being written now)")
@@ -366,7 +366,9 @@ def verify_command(
     sys.exit(1 if any(verdicts.values()) else 0)
 
 
-def _choose(shelf: Shelf, names: tuple[str, ...], everything: bool) -> list[StoredCheckpoint]:
+def _choose(
+    shelf: CheckpointListing, names: tuple[str, ...], everything: bool
+) -> list[StoredCheckpoint]:
     if names and everything:
         raise BadInput("name checkpoints, or say --all: not both")
     if names:
@@ -384,7 +386,7 @@ def _choose(shelf: Shelf, names: tuple[str, ...], everything: bool) -> list[Stor
     return chosen
 
 
-def _is_expected(kept: StoredCheckpoint, shelf: Shelf) -> bool:
+def _is_expected(kept: StoredCheckpoint, shelf: CheckpointListing) -> bool:
     """Whether a restart would try it, or would if its files were all there."""
     is_damaged = kept.identifier in shelf.living and not kept.is_whole and not kept.is_poisoned
     return kept.identifier in shelf.resume or is_damaged

@@ -115,7 +115,7 @@ def _where_it_says(found: FoundJob) -> str:
 
 
 @dataclass(frozen=True)
-class Shelf:
+class CheckpointListing:
     """What lies under `root`. Several jobs may save there; each has a line of its own."""
 
     root: str
@@ -161,7 +161,7 @@ class Shelf:
         return {name: why for name, why in self.against.items() if name not in believed}
 
 
-def look(effective: Effective, job: str | None, given: str | None) -> Shelf:
+def look(effective: Effective, job: str | None, given: str | None) -> CheckpointListing:
     """Read a directory as the job itself would. BadInput when it can't be read."""
     root = find_root(effective, job, given)
     everyones = read_kept(root, effective)
@@ -179,13 +179,13 @@ def look(effective: Effective, job: str | None, given: str | None) -> Shelf:
         against = reasons_against(root, kept, job, key)
         torn = [folder.name for folder in torn_folders(root)]
         left_alone = untouched(root).describe(root)
-    return Shelf(root, kept, against, torn, foreign, resume, living, left_alone)
+    return CheckpointListing(root, kept, against, torn, foreign, resume, living, left_alone)
 
 
 # What the checkpoint commands call things, painted.
 
 
-def standing(kept: StoredCheckpoint, shelf: Shelf) -> str:
+def standing(kept: StoredCheckpoint, shelf: CheckpointListing) -> str:
     """Its verdict, or why a restart would not try it."""
     if kept.is_poisoned:
         return paint(f"poisoned: {kept.poisoned_for}" if kept.poisoned_for else "poisoned", BAD)

@@ -18,7 +18,7 @@ from holdfast_sidecar.components.health_check import checks
 from holdfast_sidecar.components.health_check.checks import SLOW_RATIO, Compared, compare
 from holdfast_sidecar.config.loading import Effective
 from holdfast_sidecar.config.settings import BadInput, PolicySettings
-from holdfast_sidecar.export.status import NodeStanding, judge
+from holdfast_sidecar.export.status import NodeStatus, judge
 from holdfast_sidecar.policy.budget import RepeatOffender, find_lemons
 from holdfast_sidecar.policy.cluster import parse_cluster
 from holdfast_sidecar.policy.quarantine import ends_with, find
@@ -80,7 +80,7 @@ def _as_left(line: NodeLine) -> NodeLine:
     return dataclasses.replace(line, place=LEFT) if line.node_rank is not None else line
 
 
-def _present(nodes: list[NodeStanding], view: View) -> Iterator[NodeLine]:
+def _present(nodes: list[NodeStatus], view: View) -> Iterator[NodeLine]:
     cluster = parse_cluster(view)
     outside, has_attempt = cluster.outside(), cluster.plan is not None
     reports = {name: decode(NodeReport, text) for name, text in view.section(Section.NODES).items()}
@@ -112,7 +112,7 @@ def _present(nodes: list[NodeStanding], view: View) -> Iterator[NodeLine]:
 
 
 def _place(
-    node: NodeStanding,
+    node: NodeStatus,
     kept_out: Quarantine | None,
     verdict: GateVerdict | None,
     has_attempt: bool,
@@ -130,7 +130,7 @@ def _place(
     return SPARE if has_attempt else WAITING
 
 
-def _away(nodes: list[NodeStanding], view: View) -> Iterator[NodeLine]:
+def _away(nodes: list[NodeStatus], view: View) -> Iterator[NodeLine]:
     """Those that are kept outside and have gone."""
     here = {node.node for node in nodes}
     for one in parse_cluster(view).outside():

@@ -91,9 +91,9 @@ def _watch(
         assemble,
         collect_seldom,
         coordinate,
-        open_desk,
-        open_echo,
         open_exporter,
+        open_round_trip,
+        open_storage_client,
     )
 
     for what, name in (("job", job), ("node", node)):
@@ -116,7 +116,7 @@ def _watch(
     record = SidecarRecord(job, node, launcher_pid, served.address, served.unserved)
     write_record(where.sidecar_record, record)
 
-    desk, echo = open_desk(site), open_echo(site)
+    desk, echo = open_storage_client(site), open_round_trip(site)
     coordinator = coordinate(site, store, desk, predecessor, echo)
     lock.pass_on(coordinator.incarnation)
     served.exporter.orders = coordinator.orders

@@ -16,7 +16,7 @@ from holdfast_sidecar.performance.summary import SHOWN, lines_of, losses_of, sho
 from holdfast_sidecar.records import formatting
 from holdfast_sidecar.records.formatting import gpu_hours, hours_of, money, percent, span
 from holdfast_sidecar.records.reports import Losses, Performance, RankSteps
-from holdfast_sidecar.records.steps import Slowness, SlowStanding, StepLine, parse
+from holdfast_sidecar.records.steps import Slowness, SlownessReport, StepLine, parse
 
 # A bar for each rank: what of a step it worked itself, and what it waited for the others. Pure,
 # except that paint looks at the terminal.
@@ -139,7 +139,7 @@ def page(recalled: Recalled, now_unix_s: float, price: CostSettings) -> str:
     return "\n\n".join(part for part in parts if part)
 
 
-def _of_now(recalled: Recalled, performance: Performance, standing: SlowStanding) -> Performance:
+def _of_now(recalled: Recalled, performance: Performance, standing: SlownessReport) -> Performance:
     """The steps of the attempt under way: who was slow in the one before may be on another node."""
     if recalled.attempt <= standing.attempt:
         return performance
@@ -191,7 +191,7 @@ def _price(one: Slowness, ranks: int, price: CostSettings) -> dict[str, Any]:
     }
 
 
-def _verdict(recalled: Recalled, standing: SlowStanding, now_unix_s: float) -> str:
+def _verdict(recalled: Recalled, standing: SlownessReport, now_unix_s: float) -> str:
     ago = span(max(now_unix_s - standing.at_unix_s, 0.0))
     told = _nobody(standing) if not standing.slow else paint(_who_is_slow(standing.slow), BAD)
     if recalled.attempt > standing.attempt:
@@ -207,12 +207,12 @@ def _verdict(recalled: Recalled, standing: SlowStanding, now_unix_s: float) -> s
     return "\n".join([f"job {job}: {told}", *_wrapped("watched", watched)])
 
 
-def _changed(standing: SlowStanding) -> list[str]:
+def _changed(standing: SlownessReport) -> list[str]:
     change = standing.change
     return [] if change is None else _wrapped("changed", formatting.changed(change))
 
 
-def _nobody(standing: SlowStanding) -> str:
+def _nobody(standing: SlownessReport) -> str:
     """Only of those that could be judged."""
     if standing.judged_ranks == 1:
         return ALONE
@@ -268,7 +268,7 @@ def _with_whom(one: Slowness) -> str:
 
 
 def _what_ifs(
-    standing: SlowStanding, performance: Performance, price: CostSettings
+    standing: SlownessReport, performance: Performance, price: CostSettings
 ) -> Iterator[str]:
     """What would make it how much faster, and what everything together has cost."""
     for number, one in enumerate(standing.what_ifs[:WHAT_IFS_SHOWN]):

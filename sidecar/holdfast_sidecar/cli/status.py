@@ -20,7 +20,7 @@ from holdfast_sidecar.cli.tables import BAD, DOUBTFUL, GOOD, folded, paint, size
 from holdfast_sidecar.config.loading import Effective
 from holdfast_sidecar.config.paths import state_root
 from holdfast_sidecar.export.job_record import read_record
-from holdfast_sidecar.export.status import JobStatus, NodeStanding, SnapshotStanding, judge
+from holdfast_sidecar.export.status import JobStatus, NodeStatus, SnapshotStatus, judge
 from holdfast_sidecar.incidents.explain import lost_s, whom
 from holdfast_sidecar.performance.slowness import is_fresh
 from holdfast_sidecar.policy.quarantine import ends_with
@@ -213,7 +213,7 @@ def _hook(run: HookRun) -> str:
     return f"on_{run.event} for {run.node}: {shown}"
 
 
-def _snapshots(found: SnapshotStanding) -> str:
+def _snapshots(found: SnapshotStatus) -> str:
     if found.every_steps == 0:
         return f"none: {found.reason}"
     often = "step" if found.every_steps == 1 else f"{found.every_steps} steps"
@@ -287,7 +287,7 @@ def _rank(node: str, rank: RankReport) -> list[str]:
 
 
 def _unheard(
-    node: NodeStanding, rank: RankReport, standing: JobStatus, now_unix_s: float
+    node: NodeStatus, rank: RankReport, standing: JobStatus, now_unix_s: float
 ) -> list[str]:
     """Nobody tells of it any more: how fast it is, and since when in its phase, nobody knows."""
     found = {one.kind: one for one in standing.findings if one.node == node.node}

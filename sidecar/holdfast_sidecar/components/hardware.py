@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from holdfast_sidecar.components.gpu.checks import since_they_began
 from holdfast_sidecar.components.gpu.component import GpuWatch
-from holdfast_sidecar.components.gpu.history import GpuScene
+from holdfast_sidecar.components.gpu.history import GpuContext
 from holdfast_sidecar.components.machine import KernelEvents, MachineReading
 from holdfast_sidecar.components.xid.checks import find_gpu_faults
 from holdfast_sidecar.components.xid.component import Around, XidAttention, look_around
@@ -20,7 +20,7 @@ from holdfast_sidecar.records.findings import Finding, Moment
 class Whose:
     """Whose the GPUs of one scene are: it is the same at every tick until the next reading."""
 
-    scene: GpuScene
+    scene: GpuContext
     owners: Mapping[str, int]
     sureness: Mapping[str, float]
 

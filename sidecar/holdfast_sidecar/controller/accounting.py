@@ -19,7 +19,7 @@ from holdfast_sidecar.performance.goodput.accounting import (
     next_turn,
     stand,
 )
-from holdfast_sidecar.performance.goodput.splitting import StepListener, toll_of
+from holdfast_sidecar.performance.goodput.splitting import StepListener, lost_time_of
 from holdfast_sidecar.performance.summary import heard
 from holdfast_sidecar.policy.attached import attached_run
 from holdfast_sidecar.policy.cluster import Cluster
@@ -189,7 +189,7 @@ class GoodputKeeping:
             since_s=now_s - self._turned_s if self._turned_s > float("-inf") else 0.0,
             times=times,
             newest=self._listening.newest,
-            toll_s=toll_of(heard(cluster.nodes.values(), lease.candidate)),
+            toll_s=lost_time_of(heard(cluster.nodes.values(), lease.candidate)),
             step_split=self._step_split,
         )
 

@@ -33,8 +33,8 @@ from holdfast_sidecar.policy.cluster import (
 )
 from holdfast_sidecar.policy.election import (
     DuplicateSidecar,
-    NamesakeWatch,
-    is_parting,
+    DuplicateSidecarWatch,
+    is_leaving,
     is_taken,
     refusal,
     who_watches,
@@ -64,7 +64,7 @@ from holdfast_sidecar.records.codec import decode, incarnation_in
 from holdfast_sidecar.records.findings import Finding
 from holdfast_sidecar.records.plan import TERMINAL, Plan
 from holdfast_sidecar.records.reports import GateVerdict, LifeSign, NodeReport
-from holdfast_sidecar.records.steps import SlowStanding
+from holdfast_sidecar.records.steps import SlownessReport
 from holdfast_sidecar.store.orders import LocalState, Orders
 from holdfast_sidecar.store.protocol import (
     ENDED_TTL_S,
@@ -126,7 +126,7 @@ class ReportedState:
     """What of it is worth waking the others for."""
 
 
-class RoundTripWitness(Protocol):
+class RoundTripLiveness(Protocol):
     """Asks other sidecars whether their nodes live, whatever the store says."""
 
     def watch(self, nodes: frozenset[str], suspects: frozenset[str]) -> None:
@@ -158,7 +158,7 @@ class Coordinator(threading.Thread):
         leadership: Leadership,
         fence: FenceFile,
         clock: Callable[[], float] = time.monotonic,
-        round_trips: RoundTripWitness | None = None,
+        round_trips: RoundTripLiveness | None = None,
     ) -> None:
         super().__init__(name="coordinator", daemon=True)
         self._store = store
@@ -189,7 +189,7 @@ class Coordinator(threading.Thread):
         self._beat = 0
         self._has_spoken, self._found_no_store = False, False
         self._found_at: float | None = None
-        self._namesakes = NamesakeWatch(
+        self._namesakes = DuplicateSidecarWatch(
             Heartbeats(
                 counted_s=COUNTED_BEATS * settings.sidecar.heartbeat_s,
                 late_after_s=settings.sidecar.node_timeout_s,
@@ -202,7 +202,7 @@ class Coordinator(threading.Thread):
         """Why this sidecar has to leave: another one watches the node. Empty: it need not."""
         self.give_way: Callable[[], object] = lambda: None
         """Called once there is a refusal."""
-        self._inherited: SlowStanding | None = None
+        self._inherited: SlownessReport | None = None
         self._told = ""
         self._kept_at = float("-inf")
         self._kept_for_s = 0.0
@@ -342,7 +342,7 @@ class Coordinator(threading.Thread):
             self._look_again.set()
         elif (
             judged is DuplicateSidecar.STAYS
-            and not is_parting(self._newest.state)
+            and not is_leaving(self._newest.state)
             and not self.refusal
         ):
             self.refusal = refusal(other, job, boot)
@@ -474,7 +474,7 @@ class Coordinator(threading.Thread):
         self._told = newest.news
         return self._noted(lease), view
 
-    def _left_behind(self) -> SlowStanding | None:
+    def _left_behind(self) -> SlownessReport | None:
         """What an earlier sidecar of this node told of who is slow: our first report takes its
         place, and where nobody else told any, its totals go on from there."""
         texts = self._store.read((Section.NODES,)).section(Section.NODES)

@@ -33,13 +33,13 @@ from holdfast_sidecar.policy.outcome import (
 )
 from holdfast_sidecar.policy.quarantine import RETURN
 from holdfast_sidecar.policy.reconcile import decide
-from holdfast_sidecar.policy.replacement import own_standing, why_they_stay
+from holdfast_sidecar.policy.replacement import own_slowness, why_they_stay
 from holdfast_sidecar.policy.running import preemption_of
 from holdfast_sidecar.policy.start import FirstStart, is_fresh
 from holdfast_sidecar.records.checkpoint import TraceOrder
 from holdfast_sidecar.records.codec import decode, encode
 from holdfast_sidecar.records.plan import TERMINAL, Incident, Plan, Request, Requeues
-from holdfast_sidecar.records.steps import SlowStanding
+from holdfast_sidecar.records.steps import SlownessReport
 from holdfast_sidecar.store.protocol import CURRENT, Lease, Section, Store, View
 
 log = logging.getLogger(__name__)
@@ -194,7 +194,7 @@ def _roles(cluster: Cluster, plan: Plan) -> dict[int, str]:
     return {rank: place.role for rank, place in places.items()}
 
 
-def _standing(lease: Lease, cluster: Cluster, plan: Plan) -> SlowStanding | None:
+def _standing(lease: Lease, cluster: Cluster, plan: Plan) -> SlownessReport | None:
     """What the leading node's sidecar says of who is slow in this attempt."""
     told = [node.slow for node in cluster.nodes.values() if node.candidate == lease.candidate]
     return next((one for one in told if one is not None and one.attempt == plan.attempt), None)
@@ -370,7 +370,7 @@ class Leadership:
 
     def _slow_for(self, lease: Lease, cluster: Cluster, now: float) -> Mapping[str, SlowSince]:
         plan = cluster.plan
-        standing = None if plan is None else own_standing(cluster, plan, lease.candidate)
+        standing = None if plan is None else own_slowness(cluster, plan, lease.candidate)
         attempt = -1 if plan is None else plan.attempt
         return self._endurance.follow(standing, f"{lease.epoch} {attempt}", now)
 

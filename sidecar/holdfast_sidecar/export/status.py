@@ -33,14 +33,14 @@ from holdfast_sidecar.records.plan import (
     Quarantine,
 )
 from holdfast_sidecar.records.reports import AgentReport, GateVerdict, NodeReport, RankReport
-from holdfast_sidecar.records.steps import SlowStanding
+from holdfast_sidecar.records.steps import SlownessReport
 from holdfast_sidecar.store.protocol import CURRENT, Section, View
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class NodeStanding:
+class NodeStatus:
     """One node. `launcher` and `sidecar` are None when there is none, else whether it is alive."""
 
     node: str
@@ -93,7 +93,7 @@ link that nothing of the job goes over."""
 
 
 @dataclass(frozen=True)
-class SnapshotStanding:
+class SnapshotStatus:
     """Snapshots of the attempt under way."""
 
     every_steps: int
@@ -122,7 +122,7 @@ class JobStatus:
     waiting: str
     """Why the leader takes no step yet; empty while it need not wait."""
     world_size: int
-    nodes: list[NodeStanding]
+    nodes: list[NodeStatus]
     findings: list[Finding]
     order: CheckpointOrder | None
     """A coordinated checkpoint on its way."""
@@ -131,7 +131,7 @@ class JobStatus:
     incident: Incident | None
     """The newest."""
     trouble: list[str]
-    snapshots: SnapshotStanding | None = None
+    snapshots: SnapshotStatus | None = None
     """None while nobody takes any: no state was registered, or it is too early."""
     pause: PauseWindow | None = None
     """Nothing is done about faults until it is over."""
@@ -146,7 +146,7 @@ class JobStatus:
     stepless_since_unix_s: float = 0.0
     """When the attempt was opened in which no rank has made a step yet; 0: one has, or it is not
     known."""
-    slow: SlowStanding | None = None
+    slow: SlownessReport | None = None
     """Who is slow, as the leader last said; None: it has said nothing, or the job is over."""
     staying: dict[str, str] = field(default_factory=dict)
     """Who is slow -> why its node is not replaced, where policy would have it."""
@@ -247,7 +247,7 @@ def judge(job: str, before: View, after: View) -> JobStatus:
     )
 
 
-def _slow(plan: Plan | None, reports: list[NodeReport], leader: str) -> SlowStanding | None:
+def _slow(plan: Plan | None, reports: list[NodeReport], leader: str) -> SlownessReport | None:
     """Of the attempt under way: what slowed an earlier one may be gone."""
     found = None if plan is None or _is_over(plan) else heard(reports, leader)
     return (
@@ -255,7 +255,7 @@ def _slow(plan: Plan | None, reports: list[NodeReport], leader: str) -> SlowStan
     )
 
 
-def _may_pass(finding: Finding, slow: SlowStanding | None) -> bool:
+def _may_pass(finding: Finding, slow: SlownessReport | None) -> bool:
     """Whether it is about somebody slow who may be quick again in a moment: it is shown, marked as
     such, and nobody need get up for it."""
     if finding.kind is not Kind.STRAGGLER or slow is None:
@@ -319,7 +319,7 @@ def _suggestion(plan: Plan, view: View) -> str:
     return f"`holdfast restart{unsaved}{without}`, for the {name_cause(found.cause)} of {who}"
 
 
-def _snapshots(plan: Plan, reports: list[NodeReport], view: View) -> SnapshotStanding | None:
+def _snapshots(plan: Plan, reports: list[NodeReport], view: View) -> SnapshotStatus | None:
     order = decode(SnapshotOrder, view.section(Section.SNAPSHOT).get(CURRENT, ""))
     if order is None or order.attempt != plan.attempt:
         return None
@@ -328,7 +328,7 @@ def _snapshots(plan: Plan, reports: list[NodeReport], view: View) -> SnapshotSta
         for report in reports
         if report.snapshot is not None and report.snapshot.attempt == plan.attempt
     ]
-    return SnapshotStanding(
+    return SnapshotStatus(
         order.every_steps,
         order.reason,
         newest_step=max((report.newest for report in told), default=-1),
@@ -375,7 +375,7 @@ def _state(plan: Plan | None, waiting: str) -> str:
 
 def _trouble(
     plan: Plan | None,
-    nodes: list[NodeStanding],
+    nodes: list[NodeStatus],
     findings: list[Finding],
     waiting: str,
     view: View,
@@ -437,7 +437,7 @@ def _under_way(plan: Plan, waiting: str, view: View) -> Iterator[str]:
         )
 
 
-def _silence(nodes: list[NodeStanding]) -> Iterator[str]:
+def _silence(nodes: list[NodeStatus]) -> Iterator[str]:
     """Every rank stands still for far longer than a step takes, and nobody has found a stall yet:
     in the first steps of an attempt that may take minutes."""
     ranks = [rank for rank in _ranks_of(nodes) if rank.alive and not rank.has_finished]
@@ -449,7 +449,7 @@ def _silence(nodes: list[NodeStanding]) -> Iterator[str]:
         yield f"no step for {span(silent_s)}, usually {span(usual_s)}"
 
 
-def _stepless_since_unix_s(plan: Plan, nodes: list[NodeStanding], view: View) -> float:
+def _stepless_since_unix_s(plan: Plan, nodes: list[NodeStatus], view: View) -> float:
     if plan.state != "running" or any(r.step > r.resumed_step for r in _ranks_of(nodes)):
         return 0.0
     newest = newest_incident(view)
@@ -458,7 +458,7 @@ def _stepless_since_unix_s(plan: Plan, nodes: list[NodeStanding], view: View) ->
     return 0.0 if plan.restarts else plan.began_unix_s
 
 
-def _ranks_of(nodes: list[NodeStanding]) -> list[RankReport]:
+def _ranks_of(nodes: list[NodeStatus]) -> list[RankReport]:
     """Of members only."""
     return [rank for node in nodes if node.node_rank is not None for rank in node.ranks]
 
@@ -479,7 +479,7 @@ def _waits(why: str) -> str:
     return why if why.startswith("waiting") else f"waiting: {why}"
 
 
-def _node_trouble(node: NodeStanding) -> Iterator[str]:
+def _node_trouble(node: NodeStatus) -> Iterator[str]:
     """Members only: a node that was lost and replaced is shown, but the job is well without it."""
     if node.node_rank is None:
         return
@@ -497,7 +497,7 @@ def _node_trouble(node: NodeStanding) -> Iterator[str]:
             yield f"rank {rank.rank} on {node.node} is gone"
 
 
-def _nodes(plan: Plan | None, before: View, after: View) -> list[NodeStanding]:
+def _nodes(plan: Plan | None, before: View, after: View) -> list[NodeStatus]:
     members = {member.node: member for member in plan.members} if plan else {}
     names = {*members, *after.section(Section.AGENTS), *after.section(Section.NODES)}
     nodes = [_node(name, members.get(name), plan, before, after) for name in names]
@@ -506,12 +506,12 @@ def _nodes(plan: Plan | None, before: View, after: View) -> list[NodeStanding]:
 
 def _node(
     name: str, member: Member | None, plan: Plan | None, before: View, after: View
-) -> NodeStanding:
+) -> NodeStatus:
     agent = decode(AgentReport, after.section(Section.AGENTS).get(name, ""))
     sidecar = decode(NodeReport, after.section(Section.NODES).get(name, ""))
     is_current = sidecar is not None and plan is not None and sidecar.attempt == plan.attempt
     ranks = sidecar.ranks if sidecar is not None and is_current else []
-    return NodeStanding(
+    return NodeStatus(
         node=name,
         node_rank=None if member is None else member.node_rank,
         state="" if agent is None else agent.state,

@@ -30,7 +30,7 @@ DAY_S = 86400.0
 
 
 @dataclass(frozen=True)
-class Remains:
+class StoredIncident:
     """One incident's directory, with the archive beside it."""
 
     directory: Path
@@ -40,7 +40,7 @@ class Remains:
     """Nothing was done about it."""
 
 
-def remove_old_remains(
+def remove_old_incidents(
     places: Paths,
     settings: EvidenceSettings,
     detected_unix_s: Callable[[Path], float],
@@ -65,8 +65,8 @@ def remove_old_remains(
 
 
 def superfluous(
-    found: Sequence[Remains], settings: EvidenceSettings, now_unix_s: float
-) -> list[Remains]:
+    found: Sequence[StoredIncident], settings: EvidenceSettings, now_unix_s: float
+) -> list[StoredIncident]:
     """Those that may not stay; the newest always may.
 
     What was only seen is counted for itself and after the others: a job that lives with its spikes
@@ -85,10 +85,10 @@ def superfluous(
     return gone
 
 
-def _look(directory: Path, detected_unix_s: float, is_only_seen: bool) -> Remains:
+def _look(directory: Path, detected_unix_s: float, is_only_seen: bool) -> StoredIncident:
     files = [path for path in (*directory.iterdir(), archive_of(directory)) if path.is_file()]
     size_bytes = sum(path.stat().st_size for path in files)
-    return Remains(directory, detected_unix_s, size_bytes, is_only_seen)
+    return StoredIncident(directory, detected_unix_s, size_bytes, is_only_seen)
 
 
 def _changed_unix_s(directory: Path) -> float:
@@ -129,7 +129,7 @@ class IncidentStore:
             temporary.replace(directory / RECORD)
             self._kept[identifier] = text  # as told, so that the same is not written again
         if changed:
-            remove_old_remains(
+            remove_old_incidents(
                 self._places, self._settings, _detected_unix_s, _was_only_seen, time.time()
             )
         return bool(changed)

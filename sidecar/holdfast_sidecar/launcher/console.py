@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from holdfast_sidecar.records.checkpoint import CheckpointOrder
 from holdfast_sidecar.records.formatting import brief, who
 from holdfast_sidecar.records.plan import PauseWindow, Plan
-from holdfast_sidecar.records.steps import Slowness, SlowStanding
+from holdfast_sidecar.records.steps import Slowness, SlownessReport
 
 
 @dataclass
@@ -69,7 +69,7 @@ class SlownessNews:
     """As they stood last."""
     _attempt: int = -1
 
-    def line(self, standing: SlowStanding | None) -> str:
+    def line(self, standing: SlownessReport | None) -> str:
         """What there is to say of the newest standing; mostly nothing."""
         if standing is None:
             return ""

@@ -23,7 +23,7 @@ from holdfast_sidecar.records.checkpoint import CheckpointOrder
 from holdfast_sidecar.records.codec import decode, encode, incarnation_in
 from holdfast_sidecar.records.plan import Plan
 from holdfast_sidecar.records.reports import AgentReport, GateVerdict, NodeReport
-from holdfast_sidecar.records.steps import SlowStanding
+from holdfast_sidecar.records.steps import SlownessReport
 from holdfast_sidecar.store.protocol import (
     CURRENT,
     ExchangeGuard,
@@ -61,7 +61,7 @@ class PlanWatch:
         self._view: View | None = None
         self._plan: Plan | None = None
         self._plan_text = ""
-        self._standing: SlowStanding | None = None
+        self._standing: SlownessReport | None = None
         self._standing_due_s = 0.0
         self.hears_slowness = False
         """Whether `standing` is to be looked up."""
@@ -101,7 +101,7 @@ class PlanWatch:
         return decode(CheckpointOrder, text)
 
     @property
-    def standing(self) -> SlowStanding | None:
+    def standing(self) -> SlownessReport | None:
         """Who is slow, as the leader said a moment ago; None where it is not looked up."""
         return self._standing
 
@@ -183,7 +183,7 @@ class PlanWatch:
                 self.wake()
         self._store.wait(self._look_every_s)
 
-    def _read_standing(self) -> SlowStanding | None:
+    def _read_standing(self) -> SlownessReport | None:
         view = self._store.read((Section.NODES,))
         reports = (decode(NodeReport, text) for text in view.section(Section.NODES).values())
         told = [report for report in reports if report is not None]

@@ -28,7 +28,7 @@ from holdfast_sidecar.records.metric import (
     summary,
 )
 from holdfast_sidecar.records.plan import TERMINAL, WITHHELD, Incident, Plan
-from holdfast_sidecar.records.steps import Efficiency, SlowCause, Slowness, SlowStanding
+from holdfast_sidecar.records.steps import Efficiency, SlowCause, Slowness, SlownessReport
 
 GOODPUT: tuple[MetricSpec, ...] = (
     of_job(
@@ -425,7 +425,7 @@ def draw_slowness(cluster: Cluster, plan: Plan, leader: str, told: Labels) -> It
         yield from _draw_now(standing, plan, told)
 
 
-def _draw_now(standing: SlowStanding, plan: Plan, told: Labels) -> Iterator[Sample]:
+def _draw_now(standing: SlownessReport, plan: Plan, told: Labels) -> Iterator[Sample]:
     """What holds for the attempt under way alone."""
     slow = {rank: one for one in standing.slow for rank in one.ranks}
     yield from told("job_slow_ranks", len(slow))

@@ -32,7 +32,7 @@ from holdfast_sidecar.records.steps import (
     NOWHERE,
     RankPlacement,
     Slowness,
-    SlowStanding,
+    SlownessReport,
     StepLine,
     parse,
 )
@@ -110,10 +110,10 @@ class StragglerJudge(Protocol):
         findings: Sequence[Finding],
         attempt: int,
         moment: Moment,
-    ) -> SlowStanding | None:
+    ) -> SlownessReport | None:
         """How the job stands after these lines; None: nothing can be said of it yet."""
 
-    def resume(self, standing: SlowStanding) -> None:
+    def resume(self, standing: SlownessReport) -> None:
         """Go on from what was lost until then."""
 
 
@@ -122,11 +122,11 @@ class Judging:
     """One term of judging: as long as it is this sidecar's."""
 
     make_judge: Callable[[], StragglerJudge]
-    standing: SlowStanding | None = None
+    standing: SlownessReport | None = None
     """As it was judged last; at first, where others left it."""
     gathering: LineCollector = field(default_factory=LineCollector)
     attempt: int = -1
-    runner: ProbeRunner[SlowStanding | None] = field(init=False)
+    runner: ProbeRunner[SlownessReport | None] = field(init=False)
     name: str = "slowness"
     _judge: StragglerJudge = field(init=False)
     _moment: Moment = field(default_factory=lambda: Moment(0.0, 0.0, ""))
@@ -143,7 +143,7 @@ class Judging:
         self.attempt, self.gathering = attempt, LineCollector()
         return True
 
-    def follow(self, moment: Moment) -> SlowStanding | None:
+    def follow(self, moment: Moment) -> SlownessReport | None:
         """How the job stands, judged anew if it is time."""
         gathered = self.gathering
         if gathered.is_new and (moment.now_s >= self._due_s or gathered.is_whole):
@@ -153,7 +153,7 @@ class Judging:
                 self._begin()
         return self.standing
 
-    def read(self, now_s: float) -> SlowStanding | None:
+    def read(self, now_s: float) -> SlownessReport | None:
         """One judgement. Raises whatever the judge does, ValueError for what can't be told."""
         gathered = self.gathering
         standing = self._judge.follow(
@@ -184,7 +184,7 @@ are shorter than seconds, and one or two where they are longer."""
 
 
 def find_slow(
-    standing: SlowStanding | None, attempt: int, settings: StragglerSettings, now_unix_s: float
+    standing: SlownessReport | None, attempt: int, settings: StragglerSettings, now_unix_s: float
 ) -> Iterator[Finding]:
     """One per trouble that stands in this attempt; told by the leader about all nodes."""
     if standing is None or standing.attempt != attempt or not is_fresh(standing, now_unix_s):
@@ -194,7 +194,7 @@ def find_slow(
             yield _tell(slow)
 
 
-def is_fresh(standing: SlowStanding, now_unix_s: float) -> bool:
+def is_fresh(standing: SlownessReport, now_unix_s: float) -> bool:
     """Whether it may still be so."""
     step_s = 0.0 if standing.efficiency is None else standing.efficiency.step_s or 0.0
     return now_unix_s - standing.at_unix_s <= max(FRESH_S, FRESH_STEPS * step_s)
@@ -231,7 +231,7 @@ class SlownessAttention:
     make_judge: Callable[[], StragglerJudge] | None = None
     steps: list[str] = field(default_factory=list)
     """What others are told of this node's ranks."""
-    standing: SlowStanding | None = None
+    standing: SlownessReport | None = None
     """What was judged here last, until whoever leads has judged."""
     _windows: NodeWindows = field(default_factory=NodeWindows)
     _fresh: list[StepLine] = field(default_factory=list)

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from holdfast_sidecar.records.plan import Plan
 from holdfast_sidecar.records.reports import Losses, NodeReport, Performance, RankReport, RankSteps
-from holdfast_sidecar.records.steps import SlowStanding, StepLine, parse
+from holdfast_sidecar.records.steps import SlownessReport, StepLine, parse
 
 SHOWN = 32
 """Ranks that are told one by one: what fits on a screen. Of more than these the slowest are."""
@@ -26,7 +26,7 @@ CAUSES_KEPT = 64
 """Names that losses are summed up by; of ranks the dearest so many."""
 
 
-def heard(nodes: Iterable[NodeReport], leader: str) -> SlowStanding | None:
+def heard(nodes: Iterable[NodeReport], leader: str) -> SlownessReport | None:
     """What the leader says; while a new one has said nothing yet, what was said last: the totals
     only grow, also where clocks differ."""
     told = [(node.candidate == leader, node.slow) for node in nodes if node.slow is not None]
@@ -132,7 +132,7 @@ def _worth_showing(performance: Performance, most: int) -> Sequence[int]:
     return list(dict.fromkeys(wanted))[:most]
 
 
-def slow_ranks(standing: SlowStanding | None) -> list[int]:
+def slow_ranks(standing: SlownessReport | None) -> list[int]:
     """Ranks that are called slow now."""
     return [] if standing is None else [rank for one in standing.slow for rank in one.ranks]
 

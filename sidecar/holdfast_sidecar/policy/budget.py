@@ -280,7 +280,7 @@ def find_lemons(
     blamed = [i for i in _once_each(incidents) if blames_a_machine(i) and (i.gpu or not of_gpus)]
     parts = {_part(incident, of_gpus) for incident in blamed}
     lemons = [
-        _lemon([i for i in blamed if _part(i, of_gpus) == part], part, policy, now_unix_s)
+        _repeat_offender([i for i in blamed if _part(i, of_gpus) == part], part, policy, now_unix_s)
         for part in parts
     ]
     return sorted(lemons, key=lambda lemon: (-lemon.score, lemon.node, lemon.part))
@@ -307,7 +307,9 @@ def score(held: Iterable[Incident], policy: PolicySettings, now_unix_s: float) -
     return sum(math.pow(0.5, age / policy.blames_half_life_s) for age in ages)
 
 
-def is_lemon(held: Collection[Incident], policy: PolicySettings, now_unix_s: float) -> bool:
+def is_repeat_offender(
+    held: Collection[Incident], policy: PolicySettings, now_unix_s: float
+) -> bool:
     """Whether so much is held against it that it is kept outside."""
     return score(held, policy, now_unix_s) >= policy.blames_limit - ROUNDING
 
@@ -374,7 +376,7 @@ def _part(incident: Incident, of_gpus: bool) -> str:
     return incident.gpu if of_gpus else incident.culprit_part
 
 
-def _lemon(
+def _repeat_offender(
     own: Sequence[Incident], part: str, policy: PolicySettings, now: float
 ) -> RepeatOffender:
     newest = max(own, key=lambda incident: incident.detected_unix_s)

@@ -167,7 +167,7 @@ class DuplicateSidecar(Enum):
 
 
 @dataclass
-class NamesakeWatch:
+class DuplicateSidecarWatch:
     """Looks at the one that has this node's place in the store, again and again."""
 
     heartbeats: Heartbeats
@@ -187,7 +187,7 @@ class NamesakeWatch:
             self._first, self._since_s = beat, answered_at
         self.has_moved = beat != self._first
         self.heartbeats.observe({OTHER: beat}, server, asked_at, answered_at)
-        if is_parting(other):
+        if is_leaving(other):
             return DuplicateSidecar.GONE
         limit_s = max(STOPPED_S, self.timeout_s) if self.has_moved else self.timeout_s
         if self.heartbeats.still_for(OTHER, asked_at) >= limit_s:
@@ -242,7 +242,7 @@ class LauncherClaim(Protocol):
         """Whether that one lives."""
 
 
-def is_parting(one: LauncherClaim) -> bool:
+def is_leaving(one: LauncherClaim) -> bool:
     """Whether it only outlives its launcher for a while: a living launcher's own comes first."""
     return bool(one.launcher_pid) and not one.launcher_alive
 

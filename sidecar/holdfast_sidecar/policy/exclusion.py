@@ -44,13 +44,13 @@ def as_asked(way: Way, cluster: Cluster, now: float, policy: PolicySettings) -> 
     return way if _leaves_too_few(way.outside, one, cluster) else _with(way, one)
 
 
-def without_lemon(
+def without_repeat_offender(
     way: Way, cluster: Cluster, settings: Settings, earlier: Sequence[Incident], now: float
 ) -> Way:
     """Without the node that failures are blamed on again and again; else the way as it was."""
     held = budget.held_against(way.incident, earlier)
     agent = cluster.agents.get(way.incident.culprit_node)
-    if agent is None or not budget.is_lemon(held, settings.policy, now):
+    if agent is None or not budget.is_repeat_offender(held, settings.policy, now):
         return way
     why = _how_often(held)
     one = _entry(agent, cluster, way.incident, now, settings.policy, [why])
@@ -66,7 +66,7 @@ def without_ill(
     in place with a GPU that may work until it is reset, and then not again, for that helps nobody.
     """
     held = budget.held_against(way.incident, earlier)
-    if budget.is_lemon(held, settings.policy, now):
+    if budget.is_repeat_offender(held, settings.policy, now):
         worst = dataclasses.replace(way.incident, remedy=Remedy.REPLACE.value)
         way = noted(dataclasses.replace(way, incident=worst), _how_often(held))
     incident = way.incident

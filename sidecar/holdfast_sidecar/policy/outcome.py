@@ -19,7 +19,7 @@ from holdfast_sidecar.records.checkpoint import (
 )
 from holdfast_sidecar.records.codec import decode, encode
 from holdfast_sidecar.records.plan import Candidate, Incident, Plan, Requeues
-from holdfast_sidecar.records.steps import SlowCause, SlowStanding
+from holdfast_sidecar.records.steps import SlowCause, SlownessReport
 from holdfast_sidecar.store.protocol import CURRENT, Section
 
 # For how long nodes have been slow without a break, as one leader saw it, and what that cost.
@@ -82,7 +82,7 @@ class Endurance:
         self._watched_s = 0.0
 
     def follow(
-        self, standing: SlowStanding | None, led: str, now_s: float
+        self, standing: SlownessReport | None, led: str, now_s: float
     ) -> Mapping[str, SlowSince]:
         """Node -> its spell so far. `led`: whose lease, which attempt; another one begins anew."""
         if led != self._led or now_s - self._asked_s > LATE_S:
@@ -106,7 +106,7 @@ class Endurance:
         }
 
 
-def _gains(standing: SlowStanding) -> dict[str, float]:
+def _gains(standing: SlownessReport) -> dict[str, float]:
     """Slow node -> what the job would gain without the worst of what stays with it."""
     gains: dict[str, float] = {}
     for one in standing.slow:

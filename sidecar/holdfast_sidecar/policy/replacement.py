@@ -19,7 +19,7 @@ from holdfast_sidecar.policy.outcome import CARRIED, DecisionContext, SlowSince
 from holdfast_sidecar.policy.requests import too_few_without
 from holdfast_sidecar.records.formatting import gained, percent, span, who, why
 from holdfast_sidecar.records.plan import Incident, Plan, Quarantine
-from holdfast_sidecar.records.steps import SlowCause, Slowness, SlowStanding
+from holdfast_sidecar.records.steps import SlowCause, Slowness, SlownessReport
 
 # Whether it is worth a restart to go on without a slow node: only when it has been slow for long,
 # for a reason that stays with it, and when the job has lost as much by it as the restart will cost.
@@ -164,7 +164,7 @@ class ReplacementSave(Enum):
     FAILED = "failed"
 
 
-def own_standing(cluster: Cluster, plan: Plan, leader: str) -> SlowStanding | None:
+def own_slowness(cluster: Cluster, plan: Plan, leader: str) -> SlownessReport | None:
     """What this leader's sidecar says of the attempt under way."""
     told = (node.slow for node in cluster.nodes.values() if node.candidate == leader)
     standing = next(told, None)
@@ -174,7 +174,7 @@ def own_standing(cluster: Cluster, plan: Plan, leader: str) -> SlowStanding | No
 
 def find(cluster: Cluster, plan: Plan, circumstances: DecisionContext) -> Replacement | None:
     """The node that a spare should take the place of; whether that may be done is for the mode."""
-    standing = own_standing(cluster, plan, circumstances.leader)
+    standing = own_slowness(cluster, plan, circumstances.leader)
     if standing is None or not circumstances.slow:
         return None
     policy, restart_s = circumstances.settings.policy, price(cluster, circumstances)
@@ -196,7 +196,7 @@ def price(cluster: Cluster, circumstances: DecisionContext) -> float:
     return restart_cost_s(cluster, circumstances.start_s)
 
 
-def well_beside(one: Slowness, standing: SlowStanding, plan: Plan) -> Beside:
+def well_beside(one: Slowness, standing: SlownessReport, plan: Plan) -> Beside:
     """How the other ranks of its node fare."""
     there = {rank for m in plan.members if m.node == one.node for rank in m.ranks}
     slow = there & {*one.ranks, *(rank for other in standing.slow for rank in other.ranks)}
@@ -347,7 +347,7 @@ SAVING = {
 
 def why_they_stay(cluster: Cluster, plan: Plan, circumstances: DecisionContext) -> dict[str, str]:
     """Who is slow -> why nobody takes the place; nothing where that is not wanted at all."""
-    standing = own_standing(cluster, plan, circumstances.leader)
+    standing = own_slowness(cluster, plan, circumstances.leader)
     if standing is None or circumstances.settings.policy.replace_slow_after_s <= 0:
         return {}
     worst = sorted(standing.slow, key=lambda one: -one.gain)[:MOST]
@@ -356,7 +356,7 @@ def why_they_stay(cluster: Cluster, plan: Plan, circumstances: DecisionContext) 
 
 def _why(
     one: Slowness,
-    standing: SlowStanding,
+    standing: SlownessReport,
     cluster: Cluster,
     plan: Plan,
     circumstances: DecisionContext,

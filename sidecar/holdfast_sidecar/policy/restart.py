@@ -32,8 +32,8 @@ from holdfast_sidecar.policy.exclusion import (
     as_asked,
     noted,
     without_ill,
-    without_lemon,
     without_others,
+    without_repeat_offender,
     without_slow,
 )
 from holdfast_sidecar.policy.formation import awaits_words, unfit_words, with_hooks, with_unfit
@@ -113,7 +113,7 @@ def find_way(
             return ill
         way = ill
     else:
-        way = without_lemon(way, cluster, settings, earlier, now_unix_s)
+        way = without_repeat_offender(way, cluster, settings, earlier, now_unix_s)
     way = without_others(way, cluster, plan, settings, now_unix_s)
     if way.incident.escalation == WITHOUT_NODE:
         return way

@@ -11,7 +11,7 @@ from holdfast_sidecar.policy import checkpoint_order
 from holdfast_sidecar.records.checkpoint import DONE, TracedRank, TraceOrder
 from holdfast_sidecar.records.plan import Plan, Request
 from holdfast_sidecar.records.reports import NodeReport, RankReport
-from holdfast_sidecar.records.steps import SlowStanding
+from holdfast_sidecar.records.steps import SlownessReport
 
 WARM_UP_STEPS = 1
 """The profiler is made ready in the step before, so that what that takes the first time (a tenth
@@ -121,7 +121,7 @@ def choose(
     request: Request,
     ranks: Mapping[int, RankReport],
     roles: Mapping[int, str],
-    standing: SlowStanding | None,
+    standing: SlownessReport | None,
 ) -> TraceChoice | TraceRefused:
     """Whom to trace: those that were named, else the slowest and a healthy peer of its role."""
     if unknown := sorted(set(request.ranks) - ranks.keys()):
@@ -143,7 +143,7 @@ def choose(
 
 
 def slowest_and_peer(
-    ranks: Mapping[int, RankReport], roles: Mapping[int, str], standing: SlowStanding | None
+    ranks: Mapping[int, RankReport], roles: Mapping[int, str], standing: SlownessReport | None
 ) -> tuple[int, int | None, str]:
     """The slowest rank, a healthy one with the same kind of work, and how we know."""
     judged = [] if standing is None else [one for one in standing.slow if one.ranks]

@@ -172,7 +172,7 @@ class _Side:
     ranks: list[int] = field(default_factory=list)
 
 
-def find_parting(queue: Queue) -> Arrival | None:
+def find_divergence(queue: Queue) -> Arrival | None:
     """Where the members' collectives part, if they do."""
     pasts: dict[tuple[int, str], list[int]] = defaultdict(list)
     for rank, standing in queue.standings.items():

@@ -14,7 +14,7 @@ from holdfast_sidecar.ranks.collectives import (
     Arrival,
     Queue,
     StuckCause,
-    find_parting,
+    find_divergence,
     find_queues,
 )
 from holdfast_sidecar.records.collectives import CollectiveState, RankTrace
@@ -251,7 +251,7 @@ def judge(
     """
     queues = list(find_queues(traces))
     for queue in queues:
-        if (parted := find_parting(queue)) is not None:
+        if (parted := find_divergence(queue)) is not None:
             return parted
     if any(not queue.is_whole for queue in queues):
         return None

@@ -94,7 +94,7 @@ class PeerProgress:
         return self.waiting > 0 and self.waiting + self.stuck + self.ended == self.known
 
 
-def company_of(history: RankHistory, ranks: Ranks, age_s: float) -> PeerProgress:
+def peer_progress_of(history: RankHistory, ranks: Ranks, age_s: float) -> PeerProgress:
     """What the other ranks do while this one has been silent for `age_s` seconds."""
     peers = _others(history, ranks)
     going = [peer for peer in peers if not peer.has_ended]
@@ -190,10 +190,10 @@ def proof_for(history: RankHistory, ranks: Ranks, patience_s: float) -> str:
     process = history.look.process
     if process is None or is_held(history.look) or process.state == FROZEN:
         return ""
-    return proof_of_standing(ranks.scrutinies.get(history.look.rank), patience_s)
+    return proof_of_stall(ranks.scrutinies.get(history.look.rank), patience_s)
 
 
-def proof_of_standing(scrutiny: Inspection | None, patience_s: float) -> str:
+def proof_of_stall(scrutiny: Inspection | None, patience_s: float) -> str:
     """Why it will not go on by itself, in words; empty: that can't be said.
 
     patience_s: a wait with an end (a pause between two tries) counts only when that end lies
@@ -340,7 +340,7 @@ def _judge(
         finding = _judge_loader(history, ranks, settings, moment)
         if finding is not None:
             return finding
-    company = company_of(history, ranks, age_s)
+    company = peer_progress_of(history, ranks, age_s)
     proof = proof_for(history, ranks, settings.pause_s)
     if proof and _holds_up_peers(history, ranks, company):
         evidence = [

@@ -9,7 +9,7 @@ from holdfast_sidecar.config.settings import CheckpointSettings
 from holdfast_sidecar.records.checkpoint import SavedPart, SnapshotReport, TracedPart
 from holdfast_sidecar.records.collectives import RankTrace
 from holdfast_sidecar.records.findings import Finding
-from holdfast_sidecar.records.steps import SlowStanding
+from holdfast_sidecar.records.steps import SlownessReport
 
 
 @dataclass(frozen=True)
@@ -396,7 +396,7 @@ class NodeReport:
     """What its ranks' latest steps were like, several lines a rank; see `records.steps`."""
     traced: TracedPart | None = None
     """What became of the trace that is ordered, on this node; None: none is, or not here."""
-    slow: SlowStanding | None = None
+    slow: SlownessReport | None = None
     """Who is slow and why: from the leader alone, and of its own ranks while the store is away."""
 
     @property
@@ -492,7 +492,7 @@ class Performance:
     began_unix_s: float
     """When the run began, as its plan has it; 0: not known."""
     world_size: int
-    standing: SlowStanding | None
+    standing: SlownessReport | None
     """None: nobody has judged its steps yet."""
     ranks: list[RankSteps] = field(default_factory=list)
     """All of them, or the slowest and a few to compare with."""

@@ -284,7 +284,7 @@ class PaceChange:
 
 
 @dataclass(frozen=True)
-class SlowStanding:
+class SlownessReport:
     """How the job stands, as the leader last judged it."""
 
     attempt: int

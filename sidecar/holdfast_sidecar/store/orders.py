@@ -24,7 +24,7 @@ from holdfast_sidecar.records.collectives import RankTrace
 from holdfast_sidecar.records.findings import Finding
 from holdfast_sidecar.records.plan import Plan
 from holdfast_sidecar.records.reports import Exertion, GateVerdict, NodeReport, RankReport
-from holdfast_sidecar.records.steps import SlowStanding
+from holdfast_sidecar.records.steps import SlownessReport
 from holdfast_sidecar.store.protocol import Lease, Section, View
 
 
@@ -63,7 +63,7 @@ class LocalState:
     exertion: Exertion | None = None
     steps: list[str] = field(default_factory=list)
     """See NodeReport, as for `slow`."""
-    slow: SlowStanding | None = None
+    slow: SlownessReport | None = None
     traced: TracedPart | None = None
     """See NodeReport."""
 

@@ -17,7 +17,7 @@ from tests.two_networks import INTERFACE, TwoNetworks, run, two_networks
 
 from holdfast_sidecar.records.codec import decode
 from holdfast_sidecar.records.reports import NodeReport
-from holdfast_sidecar.records.steps import SlowCause, SlowStanding
+from holdfast_sidecar.records.steps import SlowCause, SlownessReport
 from holdfast_sidecar.store.protocol import Section
 
 if TYPE_CHECKING:
@@ -48,15 +48,15 @@ def start(networks: TwoNetworks, side: str, ground: Ground, server: Server) -> L
     return Launcher.start(side, command, ground.folder, environment)
 
 
-def standing(server: Server) -> SlowStanding | None:
+def standing(server: Server) -> SlownessReport | None:
     texts = server.store("j").read().section(Section.NODES).values()
     reports = [report for text in texts if (report := decode(NodeReport, text)) is not None]
     return next((report.slow for report in reports if report.slow is not None), None)
 
 
 def await_standing(
-    server: Server, holds: Callable[[SlowStanding], bool], nodes: list[Launcher]
-) -> SlowStanding:
+    server: Server, holds: Callable[[SlownessReport], bool], nodes: list[Launcher]
+) -> SlownessReport:
     end_s = time.monotonic() + PATIENCE_S
     while (now := standing(server)) is None or not holds(now):
         assert time.monotonic() < end_s, (now, [node.output for node in nodes])

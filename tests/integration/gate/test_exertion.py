@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast_sidecar.components.health_check.errand import (
+from holdfast_sidecar.components.health_check.self_test import TestProcess
+from holdfast_sidecar.components.health_check.stress_request import (
     ALL_REDUCE,
     CPU,
     GPU,
@@ -17,7 +18,6 @@ from holdfast_sidecar.components.health_check.errand import (
     Result,
     StressRequest,
 )
-from holdfast_sidecar.components.health_check.self_test import TestProcess
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch

@@ -13,7 +13,12 @@ from pathlib import Path
 import pytest
 
 from holdfast_sidecar.components.gpu.nvml.probe import GpuProbe, NvmlFailedError
-from holdfast_sidecar.components.gpu.nvml.process import ABSENT_PAUSE_S, START_S, STUCK_S, Keeper
+from holdfast_sidecar.components.gpu.nvml.process import (
+    ABSENT_PAUSE_S,
+    START_S,
+    STUCK_S,
+    ChildSupervisor,
+)
 from holdfast_sidecar.components.gpu.nvml.wire import Message
 from holdfast_sidecar.components.gpu.readings import GpuReading
 
@@ -26,7 +31,7 @@ class Scene:
 
     def __init__(self) -> None:
         self.now_s = 1000.0
-        self.keeper = Keeper("poll", (), PATIENCE_S)
+        self.keeper = ChildSupervisor("poll", (), PATIENCE_S)
         self.probe = GpuProbe(self.keeper)
 
     def play(self, *script: str) -> None:

@@ -19,8 +19,8 @@ from holdfast_sidecar.checkpoint.replication.slots import Expected
 from holdfast_sidecar.checkpoint.replication.transfer import Flow, Partial, Partner, connected
 from holdfast_sidecar.checkpoint.replication.wire import (
     Bucket,
+    CancelToken,
     Channel,
-    Lifeline,
     PeerCredentials,
     ProtocolError,
     Throttle,
@@ -160,7 +160,7 @@ def test_a_copy_goes_over_ipv6(tmp_path: Path) -> None:
     write_slot(tmp_path / "a", 3, 0, 7, data=b"weights")
     hosting.open()
     hosting.admit(SERVER)
-    lifeline = Lifeline()
+    lifeline = CancelToken()
     try:
         with connected(Partner("a", hosting.address("")), CLIENT, lifeline) as source:
             flow = Flow(Throttle(Bucket(0)), lifeline)
@@ -197,7 +197,7 @@ def test_nonsense_from_someone_with_the_key_ends_his_conversation_and_no_other(
     hosting.admit(SERVER)
     hosting.speak_to(0)
     chance = random.Random(7)
-    lifeline = Lifeline()
+    lifeline = CancelToken()
     partner = Partner("a", hosting.address(""))
     try:
         with connected(partner, CLIENT, lifeline) as honest:

@@ -24,7 +24,7 @@ from holdfast_sidecar.ranks.checks import LoaderState, judge_loader
 from holdfast_sidecar.ranks.history import RESTED_LOOKS, Inspection
 from holdfast_sidecar.ranks.inspection import CloserProbe
 from holdfast_sidecar.ranks.observation import RankLook
-from holdfast_sidecar.ranks.stall import proof_of_standing
+from holdfast_sidecar.ranks.stall import proof_of_stall
 
 pytestmark = pytest.mark.skipif(
     platform.machine() != MACHINE, reason="the numbers of system calls are those of x86-64"
@@ -231,7 +231,7 @@ def test_a_wait_is_seen_for_what_it_is(kind: str, found: dict[str, Inspection]) 
 
 @pytest.mark.parametrize("kind", WAITS)
 def test_only_what_nothing_outside_ends_is_proven(kind: str, found: dict[str, Inspection]) -> None:
-    proof = proof_of_standing(found[kind], 120.0)
+    proof = proof_of_stall(found[kind], 120.0)
     assert bool(proof) == (kind in PROVEN), (proof, found[kind])
 
 

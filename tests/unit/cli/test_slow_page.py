@@ -21,7 +21,7 @@ from holdfast_sidecar.export.job_record import RecordKeeping, read_record
 from holdfast_sidecar.performance.summary import see
 from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.records.reports import Losses, Performance, RankSteps
-from holdfast_sidecar.records.steps import PaceChange, SlowCause, SlowStanding, spell
+from holdfast_sidecar.records.steps import PaceChange, SlowCause, SlownessReport, spell
 from holdfast_sidecar.store.protocol import Section
 
 GIB = 2**30
@@ -29,7 +29,7 @@ DEAR = CostSettings(2.5, "EUR")
 NOW = 5000.0
 
 
-def recalled(standing: SlowStanding | None = STANDING, **given: int) -> Recalled:
+def recalled(standing: SlownessReport | None = STANDING, **given: int) -> Recalled:
     return Recalled("chargpt", see(PLAN, nodes(standing, **given), "a/i"), is_over=False)
 
 
@@ -293,12 +293,12 @@ def test_what_earlier_runs_lost_is_told_apart() -> None:
     assert plain["median_step_us"]["forward"] == 80000
 
 
-def seen_by(plan: object, standing: SlowStanding | None) -> dict[Section, dict[str, str]]:
+def seen_by(plan: object, standing: SlownessReport | None) -> dict[Section, dict[str, str]]:
     reports = {one.node: encode(one) for one in nodes(standing)}
     return {Section.PLAN: {"current": encode(plan)}, Section.NODES: reports}
 
 
-def kept(home: Path, *runs: tuple[object, SlowStanding | None]) -> None:
+def kept(home: Path, *runs: tuple[object, SlownessReport | None]) -> None:
     """Each a sidecar of its own, as in runs of one job after another on this node."""
     for plan, standing in runs:
         places = Paths(shm=home, state=home / "chargpt" / "a")

@@ -46,7 +46,7 @@ from holdfast_sidecar.records.reports import (
     LifeSign,
     RankReport,
 )
-from holdfast_sidecar.records.steps import SlowStanding
+from holdfast_sidecar.records.steps import SlownessReport
 from holdfast_sidecar.store.memory_store import MemoryServer, MemoryStore
 from holdfast_sidecar.store.orders import LocalState
 from holdfast_sidecar.store.protocol import Section, StoreUnavailable
@@ -215,7 +215,7 @@ class SimulatedNode:
     gate: GateVerdict | None = None
     """What its sidecar says of it; None: nothing."""
     awaits_gate: bool = False
-    judges: Callable[[float], SlowStanding | None] = lambda now: None
+    judges: Callable[[float], SlownessReport | None] = lambda now: None
     """What its sidecar says of who is slow, should it lead."""
     lines: Callable[[SimulatedNode], list[str]] = lambda node: []
     """What its sidecar tells of its ranks' steps."""

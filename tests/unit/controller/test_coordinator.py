@@ -18,7 +18,7 @@ from holdfast_sidecar.policy.election import HANDOVER_S
 from holdfast_sidecar.records.codec import decode, encode
 from holdfast_sidecar.records.plan import Plan
 from holdfast_sidecar.records.reports import AgentReport, NodeReport
-from holdfast_sidecar.records.steps import SlowStanding
+from holdfast_sidecar.records.steps import SlownessReport
 from holdfast_sidecar.store.memory_store import MemoryServer, MemoryStore
 from holdfast_sidecar.store.orders import LocalState
 from holdfast_sidecar.store.protocol import (
@@ -251,7 +251,7 @@ def test_the_loop_is_handed_the_reports_as_they_were_parsed(tmp_path: Path) -> N
     assert set(nodes) == {"a", "b"}
 
 
-def slow_told(store: MemoryStore, node: str = "a") -> SlowStanding | None:
+def slow_told(store: MemoryStore, node: str = "a") -> SlownessReport | None:
     report = decode(NodeReport, store.read().section(Section.NODES)[node])
     assert report is not None
     return report.slow
@@ -261,7 +261,7 @@ def test_a_sidecar_that_starts_again_goes_on_telling_what_was_lost_to_who_is_slo
     tmp_path: Path,
 ) -> None:
     store = MemoryStore(MemoryServer())
-    before = SlowStanding(0, 8, 2, 5.0, watched_s=70.0)
+    before = SlownessReport(0, 8, 2, 5.0, watched_s=70.0)
     gone = NodeReport("a", "gone", 9, 0, 0, 0, True, slow=before)
     store.report(Section.NODES, "a", encode(gone))
     again = coordinator(tmp_path, store, predecessor="gone")
@@ -277,7 +277,7 @@ def test_a_sidecar_that_starts_again_goes_on_telling_what_was_lost_to_who_is_slo
 
 def test_what_was_left_behind_is_told_until_another_node_tells_its_own(tmp_path: Path) -> None:
     store = MemoryStore(MemoryServer())
-    before = SlowStanding(0, 8, 2, 5.0, watched_s=70.0)
+    before = SlownessReport(0, 8, 2, 5.0, watched_s=70.0)
     for node in "ab":
         store.report(
             Section.NODES, node, encode(NodeReport(node, "x", 9, 0, 0, 0, True, slow=before))

@@ -20,7 +20,7 @@ from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.records.findings import Finding, Kind
 from holdfast_sidecar.records.plan import Member, Plan, Requeues
 from holdfast_sidecar.records.reports import AgentReport, NodeReport, RankReport
-from holdfast_sidecar.records.steps import SlowStanding
+from holdfast_sidecar.records.steps import SlownessReport
 from holdfast_sidecar.store.protocol import Section
 
 
@@ -107,7 +107,7 @@ def judged(step: int, ending: bool = False) -> Mapping[Section, Mapping[str, str
     """A running job whose leader has judged it up to this step."""
     ranks = [RankReport(0, 0, 1, step, "forward", 0.0, 0.1, 0.1, ending=ending)]
     told = NodeReport(
-        "a", "i", 1, 0, 0, 0, True, ranks=ranks, slow=SlowStanding(0, step, 1, 1.0 + step)
+        "a", "i", 1, 0, 0, 0, True, ranks=ranks, slow=SlownessReport(0, step, 1, 1.0 + step)
     )
     return {**sections(step), Section.NODES: {"a": encode(told)}}
 

@@ -7,13 +7,18 @@ import pytest
 
 from holdfast_sidecar.config.paths import Paths
 from holdfast_sidecar.config.settings import EvidenceSettings
-from holdfast_sidecar.incidents.storage import DAY_S, Remains, remove_old_remains, superfluous
+from holdfast_sidecar.incidents.storage import (
+    DAY_S,
+    StoredIncident,
+    remove_old_incidents,
+    superfluous,
+)
 
 NOW = 1000 * DAY_S
 
 
-def remains(name: str, days_ago: float, size_bytes: int = 10) -> Remains:
-    return Remains(Path(name), NOW - days_ago * DAY_S, size_bytes)
+def remains(name: str, days_ago: float, size_bytes: int = 10) -> StoredIncident:
+    return StoredIncident(Path(name), NOW - days_ago * DAY_S, size_bytes)
 
 
 @pytest.mark.parametrize(
@@ -48,7 +53,7 @@ def test_an_archive_goes_with_its_incident(tmp_path: Path) -> None:
         (places.incident(name) / "kept.json").write_text("{}")
         (places.incidents / f"{name}.tar.gz").write_bytes(b"x" * 100)
     order = {"old": 1.0, "new": 2.0}
-    remove_old_remains(
+    remove_old_incidents(
         places,
         EvidenceSettings(keep_bytes=150),
         lambda path: order[path.name],

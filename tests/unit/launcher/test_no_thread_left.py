@@ -17,7 +17,7 @@ from holdfast_sidecar.checkpoint.replication import server as server_module
 from holdfast_sidecar.checkpoint.replication.fetch import TransferCounts
 from holdfast_sidecar.checkpoint.replication.server import Hosting, PeerServer
 from holdfast_sidecar.checkpoint.snapshot.files import Checking, SlotFile
-from holdfast_sidecar.components.gpu.nvml.process import Alarm
+from holdfast_sidecar.components.gpu.nvml.process import ChildWakeup
 from holdfast_sidecar.components.network.round_trip import Exchange
 from holdfast_sidecar.config.paths import Paths
 from holdfast_sidecar.config.settings import BadInput
@@ -163,7 +163,7 @@ def test_what_a_child_says_is_heard_at_the_next_tick() -> None:
     woken = threading.Event()
     near, far = socket.socketpair()
     with near, far:
-        alarm = Alarm(woken.set)
+        alarm = ChildWakeup(woken.set)
         with no_thread_left():
             alarm.listen(near.fileno())
         alarm.listen(near.fileno())

@@ -7,7 +7,13 @@ import dataclasses
 import pytest
 
 from holdfast_sidecar.config.settings import PolicySettings
-from holdfast_sidecar.policy.budget import WITHOUT_NODE, find_lemons, held_against, is_lemon, score
+from holdfast_sidecar.policy.budget import (
+    WITHOUT_NODE,
+    find_lemons,
+    held_against,
+    is_repeat_offender,
+    score,
+)
 from holdfast_sidecar.records.plan import Incident
 
 DAY_S = 86400.0
@@ -38,7 +44,7 @@ def ill(days_ago: float, gpu: str = "GPU-1", **given: object) -> Incident:
 def is_out(*days_ago: float) -> bool:
     row = [failure(days) for days in days_ago]
     held = held_against(row[-1], row[:-1])
-    return is_lemon(held, POLICY, NOW)
+    return is_repeat_offender(held, POLICY, NOW)
 
 
 def test_a_failure_counts_half_after_each_half_life() -> None:

@@ -11,7 +11,7 @@ from holdfast_sidecar.policy.election import (
     HANDOVER_S,
     STOPPED_S,
     DuplicateSidecar,
-    NamesakeWatch,
+    DuplicateSidecarWatch,
     refusal,
     watch_launcher,
 )
@@ -25,7 +25,7 @@ OTHER = NodeReport("a", "i", 1, -1, 0, -1, True, pid=77, host="vm", boot="b")
 
 def judge(beats: list[int], other: NodeReport = OTHER) -> list[DuplicateSidecar]:
     """One look a tenth of a second, at these beats."""
-    watch = NamesakeWatch(Heartbeats(counted_s=0.6, late_after_s=TIMEOUT_S), TIMEOUT_S)
+    watch = DuplicateSidecarWatch(Heartbeats(counted_s=0.6, late_after_s=TIMEOUT_S), TIMEOUT_S)
     answers = []
     for look, beat in enumerate(beats):
         now = look * LOOK_S

@@ -20,7 +20,7 @@ from holdfast_sidecar.policy.replacement import Beside, obstacle, restart_cost_s
 from holdfast_sidecar.records.checkpoint import LedgerEntry
 from holdfast_sidecar.records.plan import Incident
 from holdfast_sidecar.records.reports import GateVerdict
-from holdfast_sidecar.records.steps import SlowCause, Slowness, SlowStanding
+from holdfast_sidecar.records.steps import SlowCause, Slowness, SlownessReport
 from holdfast_sidecar.store.memory_store import MemoryStore
 
 SLOW = slow(
@@ -171,9 +171,9 @@ def test_before_any_restart_the_first_start_says_what_one_takes() -> None:
     assert restart_cost_s(Cluster(), 5.0) == 10.0
 
 
-def standing(at: float, *slow: Slowness, attempt: int = 0) -> SlowStanding:
+def standing(at: float, *slow: Slowness, attempt: int = 0) -> SlownessReport:
     """All the time until then the job made steps."""
-    return SlowStanding(attempt, 100, 4, at, slow=list(slow), watched_s=at - 900.0)
+    return SlownessReport(attempt, 100, 4, at, slow=list(slow), watched_s=at - 900.0)
 
 
 def test_slowness_lasts_from_its_first_judgement_to_its_newest() -> None:
@@ -218,7 +218,7 @@ def test_what_it_cost_is_not_taken_from_the_newest_frame_alone() -> None:
     ],
     ids=["nobody slow", "no word", "another cause", "a new lease", "a new attempt", "slept"],
 )
-def test_a_break_begins_it_anew(then: SlowStanding | None, led: str, later: float) -> None:
+def test_a_break_begins_it_anew(then: SlownessReport | None, led: str, later: float) -> None:
     watch = Endurance()
     for second in range(5):
         watch.follow(standing(1000.0 + second, SLOW), "1 0", 10.0 + second)
@@ -236,7 +236,7 @@ def slow_job(
     given = {"policy": policy, "registered": True} | options
     job = SimulatedJob(tmp_path, nodes=2, spares=spares, **given)  # type: ignore[arg-type]
 
-    def judged(now: float) -> SlowStanding | None:
+    def judged(now: float) -> SlownessReport | None:
         plan = job.plan
         if plan is None or plan.state != "running":
             return None
@@ -346,7 +346,7 @@ def test_ranks_that_are_slow_on_the_spare_too_are_moved_no_more(
     """It is what they do, and not the node: the two nodes would take turns."""
     job = slow_job(tmp_path, monkeypatch, spares=2)
 
-    def judged(now: float) -> SlowStanding | None:
+    def judged(now: float) -> SlownessReport | None:
         plan = job.plan
         if plan is None or plan.state != "running":
             return None

@@ -25,7 +25,7 @@ from holdfast_sidecar.policy.tracing import (
 from holdfast_sidecar.records.checkpoint import TracedPart, TracedRank, TraceOrder
 from holdfast_sidecar.records.plan import Member, Plan, Request
 from holdfast_sidecar.records.reports import NodeReport, RankReport
-from holdfast_sidecar.records.steps import SlowStanding
+from holdfast_sidecar.records.steps import SlownessReport
 
 PLAN = Plan(2, 1, "running", [Member("a", "i", 0, 0, 2), Member("b", "i", 1, 2, 2)], 4)
 ASKED = Request("r1", "trace")
@@ -41,9 +41,9 @@ def ranks(*own_s: float, step: int = 100, step_s: float = 0.1) -> dict[int, Rank
 FOUR = ranks(0.05, 0.051, 0.08, 0.049)
 
 
-def standing(*slow: tuple[list[int], float]) -> SlowStanding:
+def standing(*slow: tuple[list[int], float]) -> SlownessReport:
     found = [slow_job.slow(*named, slowdown=by) for named, by in slow]
-    return SlowStanding(2, 99, 4, 0.0, found)
+    return SlownessReport(2, 99, 4, 0.0, found)
 
 
 def test_the_slowest_that_was_judged_is_traced_beside_a_healthy_rank() -> None:

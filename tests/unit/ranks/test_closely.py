@@ -17,7 +17,7 @@ from holdfast_sidecar.linux.syscalls import ThreadWait, Where
 from holdfast_sidecar.ranks.history import RESTED_LOOKS, Inspection
 from holdfast_sidecar.ranks.inspection import CloserProbe
 from holdfast_sidecar.ranks.observation import RankLook
-from holdfast_sidecar.ranks.stall import proof_of_standing
+from holdfast_sidecar.ranks.stall import proof_of_stall
 
 PID = 1000
 LOCKED = "202 0x7f00 0x189 0x0 0x0 0x0 0xffffffff 0x7ffe10 0x7f5d20\n"
@@ -53,7 +53,7 @@ def seen(proc: Path, suspect: RankLook | None = None) -> Inspection | None:
 
 
 def is_proven(proc: Path) -> bool:
-    return bool(proof_of_standing(seen(proc), 120.0))
+    return bool(proof_of_stall(seen(proc), 120.0))
 
 
 def test_a_lock_in_a_process_that_is_seen_whole_is_proof(proc: Path) -> None:

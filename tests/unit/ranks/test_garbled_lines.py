@@ -12,7 +12,7 @@ from tests.unit.performance.stragglers.garbled import Garbled, blamed, remembere
 
 from holdfast_sidecar.performance.stragglers.judge import Judge
 from holdfast_sidecar.records.findings import Moment
-from holdfast_sidecar.records.steps import FIELDS, SlowCause, SlowStanding, StepLine, parse
+from holdfast_sidecar.records.steps import FIELDS, SlowCause, SlownessReport, StepLine, parse
 
 Told = Callable[[StepLine], StepLine]
 
@@ -29,7 +29,7 @@ def test_a_judge_remembers_no_more_of_a_long_job_than_of_a_short_one() -> None:
     assert max(held[9:]) < 1.15 * max(held[4:9])
 
 
-def follow(scenario: Scenario, steps: int, told: Told) -> list[SlowStanding]:
+def follow(scenario: Scenario, steps: int, told: Told) -> list[SlownessReport]:
     job, judge = SimulatedJob(scenario), Judge()
     places, standings = job.places(), []
     for step, lines in enumerate(job.steps(steps), start=1):

@@ -9,7 +9,7 @@ from tests.unit.ranks.scene import child, closer, history, look, ranks, scrutiny
 
 from holdfast_sidecar.linux.syscalls import ThreadWait, Where
 from holdfast_sidecar.ranks.history import RESTED_LOOKS, CloserLook, Inspection, scrutinise
-from holdfast_sidecar.ranks.stall import proof_for, proof_of_standing
+from holdfast_sidecar.ranks.stall import proof_for, proof_of_stall
 
 PATIENCE_S = 120.0
 UPLOADER = "thread uploader waits for network"
@@ -23,7 +23,7 @@ def looked(*looks: CloserLook) -> Inspection | None:
 
 
 def is_proven(*looks: CloserLook) -> bool:
-    return bool(proof_of_standing(looked(*looks), PATIENCE_S))
+    return bool(proof_of_stall(looked(*looks), PATIENCE_S))
 
 
 def test_a_lock_is_proof_once_nobody_was_at_work_in_several_looks() -> None:
@@ -66,7 +66,7 @@ def test_a_child_that_rests_without_an_end_keeps_nothing_from_being_proven() -> 
     resting = child(wait=ThreadWait(Where.LOCK, (202, 1, 2)))
     looks = [closer(at_s / 5, children=[resting]) for at_s in range(RESTED_LOOKS)]
     for patience_s in (PATIENCE_S, math.inf):
-        assert proof_of_standing(looked(*looks), patience_s)
+        assert proof_of_stall(looked(*looks), patience_s)
 
 
 def test_a_pause_beyond_all_patience_is_none() -> None:
@@ -76,8 +76,8 @@ def test_a_pause_beyond_all_patience_is_none() -> None:
 
 def test_a_wait_with_an_end_is_none_for_ever() -> None:
     timed = scrutiny(main=ThreadWait(Where.LOCK, (202, 1, 2), 1800.0))
-    assert proof_of_standing(timed, PATIENCE_S)
-    assert not proof_of_standing(timed, math.inf)
+    assert proof_of_stall(timed, PATIENCE_S)
+    assert not proof_of_stall(timed, math.inf)
 
 
 def test_of_a_rank_that_a_debugger_holds_nothing_is_proven() -> None:

@@ -11,7 +11,7 @@ from holdfast_sidecar.records.steps import (
     Efficiency,
     SlowCause,
     Slowness,
-    SlowStanding,
+    SlownessReport,
     StepLine,
     WhatIf,
     spell,
@@ -52,7 +52,7 @@ EFFICIENCY = Efficiency(
     unknown=["bubbles: the job has no pipeline stages"],
 )
 
-STANDING = SlowStanding(
+STANDING = SlownessReport(
     attempt=0,
     step=2048,
     judged_ranks=7,
@@ -86,7 +86,7 @@ def rank_report(rank: int, **given: Any) -> RankReport:
     return RankReport(rank, rank % 4, 100 + rank, 2050, "forward", 0.1, 0.15, 0.1, **given)
 
 
-def node(name: str, first: int, slow: SlowStanding | None = None, **given: Any) -> NodeReport:
+def node(name: str, first: int, slow: SlownessReport | None = None, **given: Any) -> NodeReport:
     """Four ranks from this one on."""
     ranks = [rank_report(rank, **given) for rank in range(first, first + 4)]
     steps = [spell(line(rank)) for rank in range(first, first + 4)]
@@ -103,6 +103,6 @@ PLAN = Plan(
 )
 
 
-def nodes(slow: SlowStanding | None = STANDING, **given: Any) -> list[NodeReport]:
+def nodes(slow: SlownessReport | None = STANDING, **given: Any) -> list[NodeReport]:
     """Node a leads."""
     return [node("a", 0, slow, **given), node("b", 4, None, **given)]

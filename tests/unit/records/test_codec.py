@@ -9,7 +9,7 @@ from tests.unit.records.slow_job import slow
 from holdfast_sidecar.records.codec import decode, encode
 from holdfast_sidecar.records.findings import Finding, Kind, Remedy
 from holdfast_sidecar.records.reports import NodeReport
-from holdfast_sidecar.records.steps import SlowStanding
+from holdfast_sidecar.records.steps import SlownessReport
 
 
 def test_a_node_whose_sidecar_finds_what_is_new_to_us_is_heard_all_the_same() -> None:
@@ -33,7 +33,7 @@ def test_what_is_no_finding_at_all_is_no_report() -> None:
 
 def test_a_standing_is_read_without_whom_only_newer_leaders_can_name_a_cause_for() -> None:
     both = [slow(0), slow(1)]
-    standing = SlowStanding(1, 8, 2, 5.0, both)
+    standing = SlownessReport(1, 8, 2, 5.0, both)
     told = json.loads(encode(NodeReport("a", "i", 7, 1, 1, 1, True, slow=standing)))
     told["slow"]["slow"][0]["cause"] = "a_cause_to_come"
     report = decode(NodeReport, json.dumps(told))

@@ -13,7 +13,7 @@ from holdfast_sidecar.records.codec import decode
 from holdfast_sidecar.records.collectives import RankTrace
 from holdfast_sidecar.records.findings import Finding, Kind, Remedy
 from holdfast_sidecar.records.reports import GateVerdict, NodeReport, RankReport
-from holdfast_sidecar.records.steps import Efficiency, SlowStanding, WhatIf
+from holdfast_sidecar.records.steps import Efficiency, SlownessReport, WhatIf
 from holdfast_sidecar.store.protocol import Lease, OwnReport, Section, View
 
 FULL = NodeReport(
@@ -47,7 +47,7 @@ FULL = NodeReport(
     checkpoint=CheckpointSettings(),
     gate=GateVerdict("unfit", ["a reason"], 3.0, gpus=None),
     steps=["0 8 8 8 1000"],
-    slow=SlowStanding(
+    slow=SlownessReport(
         attempt=1,
         step=8,
         judged_ranks=2,

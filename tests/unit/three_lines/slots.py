@@ -15,7 +15,7 @@ from holdfast.recording.placement import Placement
 from holdfast.recording.recorder import Recorder
 from holdfast.snapshots.schedule import Rounds
 from holdfast.snapshots.slot import Author
-from holdfast.snapshots.slot_pool import Shelf
+from holdfast.snapshots.slot_pool import SlotPool
 from holdfast.snapshots.snapshotter import Taking
 from holdfast.state.data_position import Position
 from holdfast.state.registered import register
@@ -77,7 +77,7 @@ class Rank:
             self.place,
             self.savable,
             Author(JOB, attempt, 1, rank, world_size),
-            Shelf(folder, rank, attempt),
+            SlotPool(folder, rank, attempt),
             clock_ns=lambda: self.now_ns,
         )
         self.rounds = Rounds(self.recorder, self.taking)

@@ -40,7 +40,7 @@ from holdfast_sidecar.checkpoint.replication.transfer import (
     connected,
 )
 from holdfast_sidecar.checkpoint.replication.wire import (
-    Lifeline,
+    CancelToken,
     PeerCredentials,
     ProtocolError,
     Throttle,
@@ -147,7 +147,7 @@ class TransferContext:
         return True
 
     def flow(
-        self, lifeline: Lifeline, *, is_capped: bool = True, until_s: float = math.inf
+        self, lifeline: CancelToken, *, is_capped: bool = True, until_s: float = math.inf
     ) -> Flow:
         """What a transfer keeps to. is_capped: within `snapshot.peer_bandwidth`, which leaves the
         network to the training."""
@@ -207,7 +207,7 @@ class Fetching:
         self._means = means
         self._guess = guess
         self._clock = clock
-        self._lifeline = Lifeline()
+        self._lifeline = CancelToken()
 
     def start(self) -> bool:
         """Begin; False where no thread is left."""

@@ -29,7 +29,7 @@ from holdfast_sidecar.checkpoint.replication.transfer import (
     SlotServer,
     connected,
 )
-from holdfast_sidecar.checkpoint.replication.wire import Lifeline, PeerCredentials
+from holdfast_sidecar.checkpoint.replication.wire import CancelToken, PeerCredentials
 from holdfast_sidecar.linux.threads import start_thread
 from holdfast_sidecar.policy.replication import Copy, is_abandoned, ranks_of
 from holdfast_sidecar.records.checkpoint import PeerOrder
@@ -62,7 +62,7 @@ class Following:
         self._followed = followed
         self._means = means
         self._existing = existing
-        self._lifeline = Lifeline()
+        self._lifeline = CancelToken()
         self._partial = Partial()
 
     def start(self) -> bool:
@@ -146,7 +146,7 @@ class ReplicaPull:
         self._partner = partner
         self._means = means
         self._wake = wake
-        self._lifeline = Lifeline()
+        self._lifeline = CancelToken()
         self._left = sum(map(len, self._sources.values()))
         self._lock = threading.Lock()
 

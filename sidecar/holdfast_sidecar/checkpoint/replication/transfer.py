@@ -36,8 +36,8 @@ from holdfast_sidecar.checkpoint.replication.slots import (
 from holdfast_sidecar.checkpoint.replication.wire import (
     CHUNK_SIZE,
     FRAME_S,
+    CancelToken,
     Channel,
-    Lifeline,
     PeerCredentials,
     ProtocolError,
     Throttle,
@@ -59,7 +59,7 @@ class Flow:
     """How fast, what calls it off, what it is written into. Throttle None: as fast as it goes."""
 
     throttle: Throttle | None
-    lifeline: Lifeline
+    lifeline: CancelToken
     memory: SlotMemory = NAMED
     until_s: float = math.inf
     """Called off then, by the monotonic clock."""
@@ -323,7 +323,9 @@ class SlotServer:
 
 
 @contextlib.contextmanager
-def connected(partner: Partner, own: PeerCredentials, lifeline: Lifeline) -> Iterator[SlotServer]:
+def connected(
+    partner: Partner, own: PeerCredentials, lifeline: CancelToken
+) -> Iterator[SlotServer]:
     """Connect to a node and prove each other. Raises OSError or Refused."""
     address, node = partner.address, partner.node
     host, _, port = address.rpartition(":")

@@ -269,7 +269,7 @@ def _receive(wire: Wire, within_s: float) -> dict[str, Any]:
 # What a transfer hangs on: once cut, it ends at once, wherever it waits.
 
 
-class Lifeline:
+class CancelToken:
     """Cut from any thread, once and for all."""
 
     def __init__(self) -> None:
@@ -344,7 +344,7 @@ class Throttle:
     bucket: Bucket
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def admit(self, size: int, lifeline: Lifeline) -> None:
+    def admit(self, size: int, lifeline: CancelToken) -> None:
         """Wait until so many bytes may pass, or the lifeline is cut."""
         with self._lock:
             wait_s = self.bucket.take(size, time.monotonic())

@@ -13,7 +13,7 @@ import sys
 import threading
 from io import FileIO
 
-from holdfast_sidecar.checkpoint.writer.queue import Lane, LineWriter
+from holdfast_sidecar.checkpoint.writer.queue import LineWriter, RequestQueue
 from holdfast_sidecar.checkpoint.writer.requests import WriterSetup, read_question
 from holdfast_sidecar.checkpoint.writer.service import Answering
 from holdfast_sidecar.linux import threads
@@ -43,7 +43,7 @@ def main() -> int:
     answering = Answering(errand.job, errand.settings)
     threading.excepthook = _end_with_it
     session = Session()
-    lanes = {is_long: Lane(answering, mouth, session) for is_long in (False, True)}
+    lanes = {is_long: RequestQueue(answering, mouth, session) for is_long in (False, True)}
     for lane in lanes.values():
         threading.Thread(target=lane.run, name="lane", daemon=True).start()
     _serve(lanes, stdin)
@@ -51,7 +51,7 @@ def main() -> int:
     os._exit(0)
 
 
-def _serve(lanes: dict[bool, Lane], stdin: FileIO) -> None:
+def _serve(lanes: dict[bool, RequestQueue], stdin: FileIO) -> None:
     buffer = b""
     while True:
         is_readable, _, _ = select.select([stdin], [], [], IDLE_S)

@@ -60,7 +60,7 @@ class StorageProgress:
     total_bytes: int = 0
 
 
-class Desk(Protocol):
+class StorageRequests(Protocol):
     """Where storage is asked; two twins: a writer process, and memory in the tests."""
 
     def ask(self, question: Question[A]) -> A | None:
@@ -229,7 +229,7 @@ class LeaderStorage:
     """Storage behind a desk. Every method may raise Unanswered, and OSError."""
 
     settings: CheckpointSettings
-    desk: Desk
+    desk: StorageRequests
 
     def path(self, step: int, identifier: str) -> str:
         """Where a checkpoint shall lie; empty when no directory is configured."""

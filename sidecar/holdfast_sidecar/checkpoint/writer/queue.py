@@ -49,7 +49,7 @@ class Answers(Protocol):
         """The answer. Raises OSError."""
 
 
-class Lane:
+class RequestQueue:
     """Takes questions and answers them in the thread that runs it."""
 
     def __init__(self, answers: Answers, mouth: LineWriter, session: Session) -> None:

@@ -23,8 +23,8 @@ from holdfast_sidecar.cli.tui.state import Latest
 from holdfast_sidecar.config.settings import BadInput
 from holdfast_sidecar.controller.fence import HeartbeatTimes
 from holdfast_sidecar.export.live.build import of_store
+from holdfast_sidecar.export.live.context import PATIENCE_S
 from holdfast_sidecar.export.live.packing import from_plain, pack, unpack
-from holdfast_sidecar.export.live.scene import PATIENCE_S
 from holdfast_sidecar.export.live.view import LiveView
 from holdfast_sidecar.store.protocol import Store, StoreUnavailable, View
 

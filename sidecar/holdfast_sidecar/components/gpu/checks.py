@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
 
-from holdfast_sidecar.components.gpu.history import GpuScene, Track, unclaimed_bytes
+from holdfast_sidecar.components.gpu.history import GpuContext, Track, unclaimed_bytes
 from holdfast_sidecar.components.gpu.ownership import (
     GpuProcess,
     GpuUsers,
@@ -24,7 +24,7 @@ def about(
     kind: Kind,
     text: str,
     confidence: float,
-    scene: GpuScene,
+    scene: GpuContext,
     moment: Moment,
     trouble: str = "",
     remedy: Remedy = Remedy.NONE,
@@ -52,7 +52,7 @@ def named(gpu: Gpu) -> str:
     return f"GPU {gpu.index} ({gpu.pci})" if gpu.pci else f"GPU {gpu.index}"
 
 
-def _whose(gpu: Gpu, scene: GpuScene) -> list[str]:
+def _whose(gpu: Gpu, scene: GpuContext) -> list[str]:
     return [_say(tie) for tie in scene.ownership.of_gpu(gpu.uuid)]
 
 
@@ -78,7 +78,7 @@ LOST_FOR_S = 0.5
 """Two readings in a row: nobody is ended for one answer, however plain it is."""
 
 
-def find_lost_gpus(scene: GpuScene, moment: Moment) -> Iterator[Finding]:
+def find_lost_gpus(scene: GpuContext, moment: Moment) -> Iterator[Finding]:
     """GPUs that do not answer, that are not listed any more, or that never were."""
     for gpu in scene.reading.gpus:
         if gpu.lost:
@@ -95,7 +95,7 @@ def find_lost_gpus(scene: GpuScene, moment: Moment) -> Iterator[Finding]:
             yield _missing(missing - len(gone), scene, moment)
 
 
-def find_wanted_recoveries(scene: GpuScene, moment: Moment) -> Iterator[Finding]:
+def find_wanted_recoveries(scene: GpuContext, moment: Moment) -> Iterator[Finding]:
     """GPUs for which the driver asks for more than nothing, with an XID or without."""
     for gpu, _ in scene.answering():
         action = _asked(gpu)
@@ -131,7 +131,7 @@ def _asked(gpu: Gpu) -> RecoveryAction | None:
     return None if value is None or value == NOTHING else ACTIONS.get(int(value))
 
 
-def _lost(gpu: Gpu, scene: GpuScene, moment: Moment) -> Finding:
+def _lost(gpu: Gpu, scene: GpuContext, moment: Moment) -> Finding:
     """Sure enough to end its rank, where it is sure which rank that is: it can't go on."""
     known = scene.history.known.get(gpu.uuid, gpu)
     asked = _asked(gpu) or _asked(known)
@@ -144,7 +144,7 @@ def _lost(gpu: Gpu, scene: GpuScene, moment: Moment) -> Finding:
     return dataclasses.replace(found, acts=lasts and scene.ownership.is_certain(gpu.uuid))
 
 
-def _missing(count: int, scene: GpuScene, moment: Moment) -> Finding:
+def _missing(count: int, scene: GpuContext, moment: Moment) -> Finding:
     present = ", ".join(named(gpu) for gpu in scene.reading.gpus) or "none"
     return Finding(
         kind=Kind.GPU_LOST,
@@ -182,7 +182,7 @@ STORM_S = 30.0
 """It must go on in both halves of this: one bad row that is read through once is no storm."""
 
 
-def find_failing_memory(scene: GpuScene, moment: Moment) -> Iterator[Finding]:
+def find_failing_memory(scene: GpuContext, moment: Moment) -> Iterator[Finding]:
     """One finding for each thing that is wrong; none of them ends a rank."""
     for gpu, _ in scene.answering():
         for trouble, text, confidence, remedy in _troubles(gpu):
@@ -191,7 +191,7 @@ def find_failing_memory(scene: GpuScene, moment: Moment) -> Iterator[Finding]:
             )
 
 
-def find_error_storms(scene: GpuScene, moment: Moment) -> Iterator[Finding]:
+def find_error_storms(scene: GpuContext, moment: Moment) -> Iterator[Finding]:
     """Corrected errors at a rate that foretells the end."""
     for gpu, track in scene.answering():
         rate = _storm_per_s(track)
@@ -273,7 +273,7 @@ SERVANTS = ("nvidia-cuda-mps", "nvidia-persiste", "nv-hostengine", "dcgm")
 MPS it is the server, and not the rank, that the driver names."""
 
 
-def find_shared_gpus(scene: GpuScene, moment: Moment) -> Iterator[Finding]:
+def find_shared_gpus(scene: GpuContext, moment: Moment) -> Iterator[Finding]:
     """Strangers, and what an earlier attempt left."""
     if not _counts_pids_alike(scene.reading, scene.company):
         return
@@ -291,7 +291,7 @@ def _counts_pids_alike(reading: GpuReading, company: GpuUsers) -> bool:
     return company.sees_all_pids or any(seat.pid in named for seat in company.seats)
 
 
-def _judge(gpu: Gpu, user: GpuUser, scene: GpuScene, moment: Moment) -> Iterator[Finding]:
+def _judge(gpu: Gpu, user: GpuUser, scene: GpuContext, moment: Moment) -> Iterator[Finding]:
     since_s = scene.history.users_since_s.get((gpu.uuid, user.pid), scene.reading.read_at_s)
     process = scene.company.processes.get(user.pid)
     if process is None or scene.reading.read_at_s - since_s < STAYS_S:
@@ -316,7 +316,7 @@ def _why_foreign(process: GpuProcess, company: GpuUsers) -> str:
     return "it is no process of this job"
 
 
-def _left_behind(gpu: Gpu, scene: GpuScene, moment: Moment) -> Iterator[Finding]:
+def _left_behind(gpu: Gpu, scene: GpuContext, moment: Moment) -> Iterator[Finding]:
     since_s = scene.history.filled_since_s.get(gpu.uuid)
     if since_s is not None and scene.reading.read_at_s - since_s >= FILLED_S:
         size = unclaimed_bytes(gpu) / 2**30

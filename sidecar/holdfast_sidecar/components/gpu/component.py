@@ -24,7 +24,7 @@ from holdfast_sidecar.components.gpu.checks import (
 )
 from holdfast_sidecar.components.gpu.history import (
     EnergyAccount,
-    GpuScene,
+    GpuContext,
     GpuSummary,
     RankProgress,
     follow_energy,
@@ -58,7 +58,7 @@ ENVIRONMENT_BYTES = 1 << 20
 
 
 @dataclass
-class CompanyReader:
+class GpuUsersReader:
     """Reads each process once: what it says does not change while it lives."""
 
     held: Callable[[], Sequence[RankPage]]
@@ -167,7 +167,7 @@ def _namespace(proc: str) -> str:
 # Everything that GPUs are judged by, from one fresh reading and what went before.
 
 
-def judge_states(scene: GpuScene, moment: Moment) -> list[Finding]:
+def judge_states(scene: GpuContext, moment: Moment) -> list[Finding]:
     """What a GPU says of itself now: judged with every reading."""
     return [
         *find_lost_gpus(scene, moment),
@@ -177,7 +177,7 @@ def judge_states(scene: GpuScene, moment: Moment) -> list[Finding]:
     ]
 
 
-def judge_rates(scene: GpuScene, moment: Moment) -> list[Finding]:
+def judge_rates(scene: GpuContext, moment: Moment) -> list[Finding]:
     """What shows over half a minute and more: judged now and then."""
     return [
         *find_error_storms(scene, moment),
@@ -192,7 +192,7 @@ RATES_EVERY_S = 5.0
 NO_GPUS = GpuReading(is_present=False)
 
 
-class CompanyReading(Protocol):
+class GpuUsersReading(Protocol):
     """Who is around the GPUs: `components.gpu.process_probe.CompanyReader`."""
 
     def read(self, reading: GpuReading) -> GpuUsers:
@@ -211,8 +211,8 @@ class Nobody:
 class GpuWatch:
     """One node's. `scene` and `energy` are as of the newest fresh reading."""
 
-    company: CompanyReading = field(default_factory=Nobody)
-    scene: GpuScene = field(default_factory=lambda: GpuScene(NO_GPUS))
+    company: GpuUsersReading = field(default_factory=Nobody)
+    scene: GpuContext = field(default_factory=lambda: GpuContext(NO_GPUS))
     energy: EnergyAccount = field(default_factory=EnergyAccount)
     _states: tuple[Finding, ...] = ()
     _rates: tuple[Finding, ...] = ()
@@ -255,7 +255,7 @@ class GpuWatch:
     def _take_in(self, reading: GpuReading, ranks: Mapping[int, RankHistory]) -> None:
         reading = leave_out_garbage(reading)
         company = self.company.read(reading)
-        self.scene = GpuScene(
+        self.scene = GpuContext(
             reading,
             follow_gpus(self.scene.history, reading),
             tie_up(reading, company, self.ownership),

@@ -195,7 +195,7 @@ def _went_back(before: GpuSample, after: GpuSample) -> bool:
 
 
 @dataclass(frozen=True)
-class GpuScene:
+class GpuContext:
     """A fresh reading, what went before it, and whose GPUs they are."""
 
     reading: GpuReading

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from holdfast_sidecar.components.gpu.checks import about
-from holdfast_sidecar.components.gpu.history import GpuScene, Growth, Track
+from holdfast_sidecar.components.gpu.history import GpuContext, Growth, Track
 from holdfast_sidecar.components.gpu.readings import Gpu, Signal
 from holdfast_sidecar.records.findings import Finding, Kind, Moment, Remedy
 
@@ -44,7 +44,7 @@ Trouble = tuple[str, str, float, Remedy]
 """Its name, what is told, how sure, what is to be done."""
 
 
-def find_degraded_links(scene: GpuScene, moment: Moment) -> Iterator[Finding]:
+def find_degraded_links(scene: GpuContext, moment: Moment) -> Iterator[Finding]:
     """One finding for each link, and for each way in which it is bad."""
     for gpu, track in scene.answering():
         for judge in (_narrow, _slow, _noisy, _nvlinks, _nvlink_errors, _fabric):
@@ -258,7 +258,7 @@ Cap = tuple[float, float]
 """Share of time at the power limit, and the clock."""
 
 
-def find_throttled_gpus(scene: GpuScene, moment: Moment) -> Iterator[Finding]:
+def find_throttled_gpus(scene: GpuContext, moment: Moment) -> Iterator[Finding]:
     """Heat, brakes, and caps that hold one GPU back more than its neighbours."""
     caps = {gpu.uuid: cap for gpu, track in scene.answering() if (cap := _cap(track)) is not None}
     for gpu, track in scene.answering():
@@ -267,7 +267,7 @@ def find_throttled_gpus(scene: GpuScene, moment: Moment) -> Iterator[Finding]:
         yield from _held_back(gpu, caps, scene, moment)
 
 
-def _slowed(gpu: Gpu, track: Track, scene: GpuScene, moment: Moment) -> Iterator[Finding]:
+def _slowed(gpu: Gpu, track: Track, scene: GpuContext, moment: Moment) -> Iterator[Finding]:
     for signal, most, trouble, by_whom in WHYS:
         growth = track.growth(signal, THROTTLING_WINDOW_S, THROTTLING_LEAST_S)
         if growth is not None and growth.per_s >= most:
@@ -278,7 +278,7 @@ def _slowed(gpu: Gpu, track: Track, scene: GpuScene, moment: Moment) -> Iterator
             yield about(gpu, Kind.GPU_THROTTLED, text, 0.9, scene, moment, trouble)
 
 
-def _without_margin(gpu: Gpu, track: Track, scene: GpuScene, moment: Moment) -> Iterator[Finding]:
+def _without_margin(gpu: Gpu, track: Track, scene: GpuContext, moment: Moment) -> Iterator[Finding]:
     if track.held(
         lambda values: values.get(Signal.TEMPERATURE_MARGIN, 1.0) <= NO_MARGIN_CELSIUS,
         THROTTLING_LEAST_S,
@@ -288,7 +288,7 @@ def _without_margin(gpu: Gpu, track: Track, scene: GpuScene, moment: Moment) -> 
 
 
 def _held_back(
-    gpu: Gpu, caps: Mapping[str, Cap], scene: GpuScene, moment: Moment
+    gpu: Gpu, caps: Mapping[str, Cap], scene: GpuContext, moment: Moment
 ) -> Iterator[Finding]:
     mine = caps.get(gpu.uuid)
     others = [

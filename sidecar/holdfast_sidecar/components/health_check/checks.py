@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from holdfast_sidecar.components.gpu.links import LinkMemory
 from holdfast_sidecar.components.gpu.readings import Gpu, GpuReading, Signal
-from holdfast_sidecar.components.health_check.errand import CPU
+from holdfast_sidecar.components.health_check.stress_request import CPU
 from holdfast_sidecar.components.machine import MachineReading
 from holdfast_sidecar.components.xid.catalog import ACTIONS, action_of
 from holdfast_sidecar.config.settings import GateSettings

@@ -15,7 +15,7 @@ from holdfast.contract.ending_processes import signal_group
 from holdfast.contract.permit import own_group
 from holdfast_sidecar.components.gpu.readings import GpuReading
 from holdfast_sidecar.components.health_check.component import blamed
-from holdfast_sidecar.components.health_check.errand import CPU, GPU, Result, StressRequest
+from holdfast_sidecar.components.health_check.stress_request import CPU, GPU, Result, StressRequest
 from holdfast_sidecar.config.settings import GateSettings
 from holdfast_sidecar.records.codec import decode, encode
 from holdfast_sidecar.records.findings import Moment

@@ -639,7 +639,7 @@ ASKED_EVERY_S = 5.0
 """How often the others' reports are looked through, where nothing in them changed before."""
 
 
-class Echo(Protocol):
+class RoundTrip(Protocol):
     """What the loop asks for."""
 
     def follow(self, orders: Orders, now_s: float) -> RoundTrips | None:
@@ -656,7 +656,7 @@ class Echo(Protocol):
         """Neither ask nor answer any more."""
 
 
-class NoEcho:
+class NoRoundTrip:
     """Nobody to exchange packets with."""
 
     address = ""
@@ -673,7 +673,7 @@ class NoEcho:
 
 
 @dataclass
-class NodeEcho:
+class NodeRoundTrip:
     """One node's part in it. The loop keeps the company; coordination says whom it judges."""
 
     node: str

@@ -8,7 +8,15 @@ from dataclasses import dataclass, replace
 
 from holdfast.contract.page import Phase
 from holdfast_sidecar.components.gpu.readings import Gpu, Signal, leave_out_garbage
-from holdfast_sidecar.export.live import panels, scene
+from holdfast_sidecar.export.live import context, panels
+from holdfast_sidecar.export.live.context import (
+    LOST,
+    PATIENCE_S,
+    LiveContext,
+    Reachability,
+    Silence,
+    silences,
+)
 from holdfast_sidecar.export.live.heatmap import HeatMemory, RankNow
 from holdfast_sidecar.export.live.panels import (
     account_of,
@@ -17,14 +25,6 @@ from holdfast_sidecar.export.live.panels import (
     incidents_of,
     nodes_of,
     slow_of,
-)
-from holdfast_sidecar.export.live.scene import (
-    LOST,
-    PATIENCE_S,
-    LiveContext,
-    Reachability,
-    Silence,
-    silences,
 )
 from holdfast_sidecar.export.live.view import GpuView, Heat, LiveView, RankView
 from holdfast_sidecar.export.state import TickState
@@ -35,7 +35,7 @@ from holdfast_sidecar.ranks.probe import STEPS_OF_PACE
 from holdfast_sidecar.records.findings import Moment
 from holdfast_sidecar.records.plan import TERMINAL
 from holdfast_sidecar.records.reports import NodeReport, RankReport
-from holdfast_sidecar.records.steps import Efficiency, Slowness, SlowStanding
+from holdfast_sidecar.records.steps import Efficiency, Slowness, SlownessReport
 from holdfast_sidecar.store.protocol import View
 
 
@@ -153,7 +153,7 @@ def _gpu(gpu: Gpu) -> GpuView:
     )
 
 
-def _slow_ranks(standing: SlowStanding | None) -> dict[int, Slowness]:
+def _slow_ranks(standing: SlownessReport | None) -> dict[int, Slowness]:
     slow = [] if standing is None else standing.slow
     return {rank: one for one in slow for rank in one.ranks}
 
@@ -198,7 +198,7 @@ def told_now(picture: TickState, patience_s: float = PATIENCE_S) -> LiveInput:
     places = find_places({one.node: one.ranks for one in reports}, read_roles(plan, attempt))
     told = {rank.rank: _reported(rank, places) for one in reports for rank in one.ranks}
     for one in everybody:
-        if one.node in unheard and unheard[one.node].kind == scene.LOST:
+        if one.node in unheard and unheard[one.node].kind == context.LOST:
             told |= {rank.rank: RankNow(rank.rank, 0.0, LOST_PHASE) for rank in _unfinished(one)}
     steps = {rank.rank: rank.step for one in reports for rank in one.ranks}
     if ranks.attempt == attempt and not is_over:
@@ -253,7 +253,7 @@ WARNINGS = 12
 """More than this nobody reads; the table of what was found has the rest."""
 
 
-def scene_of(
+def context_of(
     picture: TickState, run: str, away_since_unix_s: float | None, patience_s: float = PATIENCE_S
 ) -> LiveContext:
     """What a sidecar knows at this tick."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from holdfast_sidecar.config.settings import CheckpointSettings
-from holdfast_sidecar.export.live.scene import SILENT, LiveContext
+from holdfast_sidecar.export.live.context import SILENT, LiveContext
 from holdfast_sidecar.export.live.view import (
     INCIDENTS,
     CheckpointView,
@@ -27,7 +27,7 @@ from holdfast_sidecar.records.account import MICRO, PENDING, Account
 from holdfast_sidecar.records.findings import Finding, Kind
 from holdfast_sidecar.records.formatting import span
 from holdfast_sidecar.records.plan import Incident, Plan
-from holdfast_sidecar.records.steps import Slowness, SlowStanding
+from holdfast_sidecar.records.steps import Slowness, SlownessReport
 
 
 @dataclass(frozen=True)
@@ -243,7 +243,7 @@ SLOW_SHOWN = 64
 """A switch or a rack slows dozens; who is slow beyond that, `holdfast explain --slow` tells."""
 
 
-def slow_of(standing: SlowStanding | None) -> list[SlowView]:
+def slow_of(standing: SlownessReport | None) -> list[SlowView]:
     """The dearest first."""
     slow = [] if standing is None else sorted(standing.slow, key=lambda one: -one.gain)
     return [view for one in slow for view in _views(one)][:SLOW_SHOWN]

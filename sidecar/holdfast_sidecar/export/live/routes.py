@@ -14,10 +14,10 @@ from functools import cache
 from pathlib import Path
 
 from holdfast_sidecar.export.http_server import JSON, HttpRequest, Response
-from holdfast_sidecar.export.live.build import gather, scene_of, told_now
+from holdfast_sidecar.export.live.build import context_of, gather, told_now
+from holdfast_sidecar.export.live.context import PATIENCE_S
 from holdfast_sidecar.export.live.heatmap import HeatMemory
 from holdfast_sidecar.export.live.packing import pack
-from holdfast_sidecar.export.live.scene import PATIENCE_S
 from holdfast_sidecar.export.live.view import LiveView
 from holdfast_sidecar.export.state import TickState
 from holdfast_sidecar.performance.goodput.summary import IN_VIEWS
@@ -159,5 +159,5 @@ class LiveTelling:
     def _draw(self, picture: TickState) -> bytes:
         with self._remembering:
             memory = self._memory.copied()
-        scene = scene_of(picture, self.run, self._away_since_unix_s, self.patience_s)
+        scene = context_of(picture, self.run, self._away_since_unix_s, self.patience_s)
         return pack(gather(scene, memory))

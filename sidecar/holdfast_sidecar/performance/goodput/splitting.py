@@ -13,7 +13,7 @@ from holdfast_sidecar.policy.hardware import OF_HARDWARE, STILL_RAN
 from holdfast_sidecar.records.account import MICRO, Account, Category
 from holdfast_sidecar.records.plan import Incident
 from holdfast_sidecar.records.reports import NodeReport
-from holdfast_sidecar.records.steps import SlowCause, SlowStanding, StepLine, parse
+from holdfast_sidecar.records.steps import SlowCause, SlownessReport, StepLine, parse
 
 # What the newest steps' time was spent on, out of what ranks tell of them. Pure; it remembers up
 # to which step was asked.
@@ -220,7 +220,7 @@ def _slowed(
     return slow_us, account.toll_us + slow_us
 
 
-def toll_of(standing: SlowStanding | None) -> float | None:
+def lost_time_of(standing: SlownessReport | None) -> float | None:
     """Seconds that the whole run waited for somebody slow."""
     if standing is None:
         return None

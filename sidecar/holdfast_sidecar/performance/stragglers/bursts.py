@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from holdfast_sidecar.performance.stragglers.frame import Census, StepFrame
+from holdfast_sidecar.performance.stragglers.frame import GroupMembership, StepFrame
 from holdfast_sidecar.performance.stragglers.peers import RolePace
 from holdfast_sidecar.performance.stragglers.placement import RankPlace
 from holdfast_sidecar.performance.stragglers.recurring import (
@@ -199,7 +199,7 @@ class Bursts:
     """Of ranks that may be told."""
     _told: dict[Key, Recurring] = field(default_factory=dict)
     _roles: dict[str, RoleBursts] = field(default_factory=dict)
-    _census: Census = field(default_factory=Census)
+    _census: GroupMembership = field(default_factory=GroupMembership)
     _waiting: JobWaiting = field(default_factory=JobWaiting)
     _lasted_us: float = 0.0
     """What all steps so far took."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from holdfast_sidecar.performance.stragglers import signals
 from holdfast_sidecar.performance.stragglers.explanations import COMPUTING, Explanation, explain
-from holdfast_sidecar.performance.stragglers.frame import Census, Excess, StepFrame
+from holdfast_sidecar.performance.stragglers.frame import Excess, GroupMembership, StepFrame
 from holdfast_sidecar.performance.stragglers.placement import RankPlace
 from holdfast_sidecar.performance.stragglers.signals import (
     SAMPLE,
@@ -278,7 +278,7 @@ class CauseFinder:
     """Follows the slow ranks of one attempt."""
 
     _files: dict[int, _File] = field(default_factory=dict)
-    _census: Census = field(default_factory=Census)
+    _census: GroupMembership = field(default_factory=GroupMembership)
 
     def follow(
         self,
@@ -293,7 +293,7 @@ class CauseFinder:
         if not slow:
             return {}
         self._census.read(places)
-        company = _Company(frame.lines, slow, self._census.by_role, self._census.by_node)
+        company = _RolePeers(frame.lines, slow, self._census.by_role, self._census.by_node)
         steps = frame.step - frame.after_step
         verdicts = {}
         for rank, excess in slow.items():
@@ -312,7 +312,7 @@ class CauseFinder:
 
 
 @dataclass
-class _Company:
+class _RolePeers:
     """Who is well in this frame, by role and by node; worked out as it is asked for."""
 
     lines: Mapping[int, StepLine]

@@ -11,7 +11,7 @@ from holdfast_sidecar.performance.stragglers.frame import StepFrame
 from holdfast_sidecar.performance.stragglers.placement import RankPlace
 from holdfast_sidecar.performance.stragglers.step_model import StepModel
 from holdfast_sidecar.performance.stragglers.trouble import SlownessTrouble, apportion
-from holdfast_sidecar.records.steps import SlowCause, SlowStanding
+from holdfast_sidecar.records.steps import SlowCause, SlownessReport
 
 RANKS_KEPT = 64
 RANKS_TOLD = 16
@@ -33,7 +33,7 @@ class _Account:
 
 
 @dataclass
-class Toll:
+class LostTime:
     """Adds up; what is over is closed under the cause it was last put down to.
 
     Nobody speaks of a slow rank while it tells nothing, or its peers don't. What comes back and
@@ -47,7 +47,7 @@ class Toll:
     _open: dict[str, _Account] = field(default_factory=dict)
     _aside: dict[str, _Account] = field(default_factory=dict)
 
-    def resume(self, standing: SlowStanding) -> None:
+    def resume(self, standing: SlownessReport) -> None:
         """Go on from what another leader told last, whichever attempt it was."""
         self.watched_s = standing.watched_s
         self._closed = dict(standing.lost_s)
@@ -166,7 +166,7 @@ class _Entry:
 
 
 @dataclass
-class Arrears:
+class DeferredCost:
     """Of one attempt, as far back as a rank's own past is known."""
 
     _entries: deque[_Entry] = field(default_factory=lambda: deque(maxlen=KEPT))
@@ -226,8 +226,8 @@ def charge(
     frame: StepFrame,
     model: StepModel,
     places: Mapping[int, RankPlace],
-    toll: Toll,
-    arrears: Arrears,
+    toll: LostTime,
+    arrears: DeferredCost,
 ) -> None:
     """Of who was not known to be slow before, also what was lost since then."""
     steps = frame.step - frame.after_step

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from operator import itemgetter
 
 from holdfast_sidecar.performance.stragglers.frame import StepFrame
-from holdfast_sidecar.performance.stragglers.groups import Circle, Roll
+from holdfast_sidecar.performance.stragglers.groups import Circle, RankGroups
 from holdfast_sidecar.performance.stragglers.placement import RankPlace
 from holdfast_sidecar.performance.stragglers.statistics import MAD_TO_SIGMA
 from holdfast_sidecar.records.steps import StepLine
@@ -223,7 +223,7 @@ class Exchanges:
     """Follows all groups of an attempt."""
 
     unjudged: tuple[str, ...] = ()
-    _roll: Roll = field(default_factory=Roll)
+    _roll: RankGroups = field(default_factory=RankGroups)
     _pasts: dict[str, ExchangeHistory] = field(default_factory=dict)
     _measured: list[tuple[Circle, float, float]] = field(default_factory=list)
     """In the newest frame."""

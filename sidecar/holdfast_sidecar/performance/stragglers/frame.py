@@ -206,7 +206,7 @@ def put_together(pieces: Sequence[StepLine], step: int, span: int) -> StepLine:
 
 
 @dataclass
-class Census:
+class GroupMembership:
     """Of the places that were read last."""
 
     by_role: dict[str, list[int]] = field(default_factory=dict)

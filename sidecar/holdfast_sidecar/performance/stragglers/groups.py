@@ -206,7 +206,7 @@ class Circle:
 
 
 @dataclass
-class Roll:
+class RankGroups:
     """The groups of the places that were seen last."""
 
     _places: Mapping[int, RankPlace] | None = None

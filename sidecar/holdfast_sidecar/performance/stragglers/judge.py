@@ -9,7 +9,7 @@ from typing import Protocol
 
 from holdfast_sidecar.performance.stragglers.bursts import Bursts
 from holdfast_sidecar.performance.stragglers.causes import CauseFinder
-from holdfast_sidecar.performance.stragglers.cost import Arrears, Toll, charge
+from holdfast_sidecar.performance.stragglers.cost import DeferredCost, LostTime, charge
 from holdfast_sidecar.performance.stragglers.exchanges import Exchanges, SlowExchange
 from holdfast_sidecar.performance.stragglers.frame import Excess, StepFrame
 from holdfast_sidecar.performance.stragglers.frames import FrameAssembler
@@ -34,7 +34,7 @@ from holdfast_sidecar.records.steps import (
     Efficiency,
     PaceChange,
     Slowness,
-    SlowStanding,
+    SlownessReport,
     StepLine,
     WhatIf,
 )
@@ -176,7 +176,7 @@ class _Attempt:
     stages: Stages = field(default_factory=Stages)
     recompilations: Recompilations = field(default_factory=Recompilations)
     what_ifs: WhatIfs = field(default_factory=WhatIfs)
-    arrears: Arrears = field(default_factory=Arrears)
+    arrears: DeferredCost = field(default_factory=DeferredCost)
     watched_steps: int = 0
     watched_s: float = 0.0
     pace: JobPace = field(default_factory=JobPace)
@@ -210,11 +210,11 @@ class Judge:
 
     def __init__(self, efficiency: EfficiencyFollower | None = None) -> None:
         self._efficiency = efficiency
-        self._toll = Toll()
+        self._toll = LostTime()
         self._attempt: _Attempt | None = None
-        self._standing: SlowStanding | None = None
+        self._standing: SlownessReport | None = None
 
-    def resume(self, standing: SlowStanding) -> None:
+    def resume(self, standing: SlownessReport) -> None:
         """Go on from what another leader told last."""
         self._toll.resume(standing)
 
@@ -226,7 +226,7 @@ class Judge:
         findings: Sequence[Finding],
         attempt: int,
         moment: Moment,
-    ) -> SlowStanding | None:
+    ) -> SlownessReport | None:
         """How the job stands; None until steps of this attempt were told by all ranks."""
         if self._attempt is None or self._attempt.number != attempt:
             self._start(attempt)
@@ -280,7 +280,7 @@ class Judge:
         self._watch_efficiency(current, frame, scene)
         return _Judged(frame, model, troubles, what_ifs, current.pace.follow(frame))
 
-    def _tell(self, current: _Attempt, judged: _Judged, scene: JudgeContext) -> SlowStanding:
+    def _tell(self, current: _Attempt, judged: _Judged, scene: JudgeContext) -> SlownessReport:
         frame = judged.frame
         slow = [self._slowness(current, one, frame, scene.moment) for one in judged.troubles]
         unjudged = (
@@ -288,7 +288,7 @@ class Judge:
             *current.exchanges.unjudged,
             *current.stages.unjudged,
         )
-        return SlowStanding(
+        return SlownessReport(
             attempt=current.number,
             step=frame.step,
             judged_ranks=len(frame.lines),

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from holdfast_sidecar.performance.stragglers.causes import ENOUGH, Named, advise, name_cause
-from holdfast_sidecar.performance.stragglers.frame import Census, Excess, StepFrame
+from holdfast_sidecar.performance.stragglers.frame import Excess, GroupMembership, StepFrame
 from holdfast_sidecar.performance.stragglers.peers import PARTS
 from holdfast_sidecar.performance.stragglers.placement import RankPlace
 from holdfast_sidecar.performance.stragglers.role import usual_parts
@@ -89,7 +89,7 @@ class Stages:
 
     unjudged: tuple[str, ...] = ()
     _stages: dict[int, _Stage] = field(default_factory=dict)
-    _census: Census = field(default_factory=Census)
+    _census: GroupMembership = field(default_factory=GroupMembership)
     _steps: int = 0
     _first_step: int = -1
     _told: tuple[int, int] | None = None

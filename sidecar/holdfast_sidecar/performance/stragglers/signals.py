@@ -115,7 +115,7 @@ SURE_ENOUGH = 0.5
 
 
 @dataclass(frozen=True)
-class Witness:
+class SlownessEvidence:
     """Each of them one line of evidence; empty: nothing was found."""
 
     throttled: str = ""
@@ -138,7 +138,9 @@ class Witness:
     """It trains on none, nor on anything like it."""
 
 
-def hear(findings: Iterable[Finding], place: RankPlace, is_shared_by_mates: bool = True) -> Witness:
+def hear(
+    findings: Iterable[Finding], place: RankPlace, is_shared_by_mates: bool = True
+) -> SlownessEvidence:
     """What they say about the rank of this place."""
     about = [one for one in findings if one.node == place.node]
     of_gpu = [
@@ -148,7 +150,7 @@ def hear(findings: Iterable[Finding], place: RankPlace, is_shared_by_mates: bool
     ]
     throttled = [one for one in of_gpu if one.kind is Kind.GPU_THROTTLED]
     links = [one for one in of_gpu if one.kind is Kind.GPU_LINK_DEGRADED]
-    return Witness(
+    return SlownessEvidence(
         throttled=_first(throttled),
         is_power=bool(throttled) and all(POWER in one.what for one in throttled),
         gpu_link=_first(links),
@@ -232,7 +234,7 @@ class SlowCase:
     own: Signals
     peers: Signals | None = None
     """Of those that are well. None: there are none, so that only what is known to be bad counts."""
-    witness: Witness = field(default_factory=Witness)
+    witness: SlownessEvidence = field(default_factory=SlownessEvidence)
 
     @property
     def parts_us(self) -> Mapping[str, float]:

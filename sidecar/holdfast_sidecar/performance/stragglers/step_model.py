@@ -21,7 +21,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import itemgetter
 
-from holdfast_sidecar.performance.stragglers.frame import Census, StepFrame
+from holdfast_sidecar.performance.stragglers.frame import GroupMembership, StepFrame
 from holdfast_sidecar.performance.stragglers.groups import ParallelLayout
 from holdfast_sidecar.performance.stragglers.peers import PackedTimes
 from holdfast_sidecar.performance.stragglers.placement import PIPELINE, RankPlace
@@ -231,7 +231,7 @@ class Filling:
     """As it is. 0: not known, or there is no pipeline."""
     even: float = 0.0
     """As it would be if all stages took equally long."""
-    _census: Census = field(default_factory=Census)
+    _census: GroupMembership = field(default_factory=GroupMembership)
     _micro_batches: int = 0
     _measured: float = 0.0
     _is_known: bool = False

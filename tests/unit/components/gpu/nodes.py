@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from tests.unit.ranks.scene import moment
 
 from holdfast_sidecar.components.gpu.component import judge_rates, judge_states
-from holdfast_sidecar.components.gpu.history import GpuHistory, GpuScene, follow_gpus
+from holdfast_sidecar.components.gpu.history import GpuContext, GpuHistory, follow_gpus
 from holdfast_sidecar.components.gpu.ownership import (
     GpuOwnership,
     GpuProcess,
@@ -116,7 +116,7 @@ def watched(
     every_s: float = 1.0,
     who: GpuUsers | None = None,
     expected: int | None = None,
-) -> GpuScene:
+) -> GpuContext:
     """The scene after a reading every second from 0 on; `at` says what is read at a time."""
     history, ownership = GpuHistory(), GpuOwnership()
     scene = None
@@ -125,16 +125,16 @@ def watched(
         one = reading(*at(turn * every_s), at_s=100.0 + turn * every_s, expected=expected)
         history = follow_gpus(history, one)
         ownership = tie_up(one, around, ownership)
-        scene = GpuScene(one, history, ownership, around)
+        scene = GpuContext(one, history, ownership, around)
     assert scene is not None
     return scene
 
 
-def found(scene: GpuScene) -> list[Finding]:
+def found(scene: GpuContext) -> list[Finding]:
     now = moment(scene.reading.read_at_s)
     return [*judge_states(scene, now), *judge_rates(scene, now)]
 
 
-def troubles(scene: GpuScene) -> list[tuple[str, str]]:
+def troubles(scene: GpuContext) -> list[tuple[str, str]]:
     """Kind and which, of everything found."""
     return [(finding.kind.value, finding.what) for finding in found(scene)]

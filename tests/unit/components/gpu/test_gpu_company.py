@@ -15,7 +15,7 @@ from tests.unit.pretend_pages import write_page
 from holdfast.contract import page
 from holdfast.contract.identity import ProcessIdentity, read_identity
 from holdfast_sidecar.components.gpu.component import (
-    CompanyReader,
+    GpuUsersReader,
     parse_devices,
     parse_environment,
     read_environment,
@@ -94,7 +94,7 @@ def test_the_ranks_of_the_pages_and_the_users_of_the_gpus_are_read(
     write_page(tmp_path, rank=3, pid=who.pid, start_ticks=who.start_ticks)
     pages = Pages(tmp_path)
     (held,) = pages.refresh()
-    reader = CompanyReader(pages.held)
+    reader = GpuUsersReader(pages.held)
     company = reader.read(reading(gpu(0, users=[child.pid, 2**22 + 1])))
     (seat,) = company.seats
     assert (seat.rank, seat.environment, seat.devices) == (3, seat.environment, ())
@@ -114,7 +114,7 @@ def test_only_the_first_pid_namespace_counts_as_the_driver_does(tmp_path: Path) 
     for target, is_first in (("pid:[4026531836]", True), ("pid:[4026532999]", False)):
         link.unlink(missing_ok=True)
         link.symlink_to(target)
-        reader = CompanyReader(list, proc=str(tmp_path))
+        reader = GpuUsersReader(list, proc=str(tmp_path))
         assert reader.read(reading()).sees_all_pids is is_first
     link.unlink()
-    assert CompanyReader(list, proc=str(tmp_path)).read(reading()).sees_all_pids is False
+    assert GpuUsersReader(list, proc=str(tmp_path)).read(reading()).sees_all_pids is False

@@ -15,7 +15,7 @@ from tests.unit.components.gpu.nodes import (
     without,
 )
 
-from holdfast_sidecar.components.gpu.history import GpuScene
+from holdfast_sidecar.components.gpu.history import GpuContext
 from holdfast_sidecar.components.gpu.ownership import tie_up
 from holdfast_sidecar.components.gpu.readings import Gpu, Signal
 from holdfast_sidecar.records.findings import Kind, Remedy
@@ -60,12 +60,12 @@ def test_what_does_not_mend_a_gpu_does_not_stand_for_what_a_lost_one_needs(numbe
 
 
 def test_a_gpu_that_says_it_needs_a_reset_is_believed() -> None:
-    (finding,) = found(GpuScene(reading(lost(gpu(0), "GPU requires restart"))))
+    (finding,) = found(GpuContext(reading(lost(gpu(0), "GPU requires restart"))))
     assert finding.remedy is Remedy.RESET_GPU
 
 
 def test_a_lost_gpu_of_nobody_known_ends_nobody() -> None:
-    scene = GpuScene(reading(lost(gpu(0))))
+    scene = GpuContext(reading(lost(gpu(0))))
     (finding,) = found(scene)
     assert finding.ranks == []
     assert not finding.acts
@@ -83,7 +83,7 @@ def test_a_guess_whose_gpu_it_is_ends_nobody() -> None:
 def test_a_gpu_whose_process_is_gone_is_told_with_the_rank_that_had_it() -> None:
     before = watched(lambda _: [gpu(0)], 1)
     ownership = tie_up(before.reading, company(), before.ownership)
-    scene = GpuScene(reading(lost(gpu(0)), at_s=200), before.history, ownership)
+    scene = GpuContext(reading(lost(gpu(0)), at_s=200), before.history, ownership)
     (finding,) = found(scene)
     assert (finding.ranks, finding.acts) == ([0], False)
     assert finding.evidence[1] == "it was rank 0's (local 0)"

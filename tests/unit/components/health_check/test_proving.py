@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable
 
 from holdfast_sidecar.components.gpu.readings import Gpu, GpuReading
-from holdfast_sidecar.components.health_check.errand import StressRequest
 from holdfast_sidecar.components.health_check.self_test import Proving, TestProcess
+from holdfast_sidecar.components.health_check.stress_request import StressRequest
 from holdfast_sidecar.config.settings import GateSettings
 from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.records.findings import Moment

@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from holdfast_sidecar.components.network.round_trip import (
-    NodeEcho,
+    NodeRoundTrip,
     RoundTripPeers,
     accusers,
     life_of,
@@ -55,11 +55,11 @@ def orders(*reports: NodeReport, state: str = "running") -> Orders:
     return Orders(plan=plan, key=AttemptKey(1, "ab" * 32), view=view)
 
 
-def echo(listen: str = "127.0.0.1:0") -> NodeEcho:
-    return NodeEcho("a", listen, open_exchange=Recorded)  # type: ignore[arg-type]
+def echo(listen: str = "127.0.0.1:0") -> NodeRoundTrip:
+    return NodeRoundTrip("a", listen, open_exchange=Recorded)  # type: ignore[arg-type]
 
 
-def company(node: NodeEcho) -> RoundTripPeers | None:
+def company(node: NodeRoundTrip) -> RoundTripPeers | None:
     return node._exchange.company if node._exchange is not None else None
 
 
@@ -98,7 +98,7 @@ def test_a_member_that_stands_still_is_known_and_may_be_asked_whether_it_lives()
 
 
 def test_a_spare_measures_nothing_but_may_ask_any_member() -> None:
-    node = NodeEcho("spare", "127.0.0.1:0", open_exchange=Recorded)  # type: ignore[arg-type]
+    node = NodeRoundTrip("spare", "127.0.0.1:0", open_exchange=Recorded)  # type: ignore[arg-type]
     node.follow(orders(report("b"), report("c")), 0.0)
     known = company(node)
     assert known is not None
@@ -131,7 +131,7 @@ def test_it_listens_where_the_other_nodes_reach_it(
     listen: str, own: str, other: str, opened: str
 ) -> None:
     towards = "towards {}".format
-    node = NodeEcho("a", listen, open_exchange=Recorded, towards=towards)  # type: ignore[arg-type]
+    node = NodeRoundTrip("a", listen, open_exchange=Recorded, towards=towards)  # type: ignore[arg-type]
     told = orders(report("b"))
     assert told.view is not None
     agents = {

@@ -9,7 +9,7 @@ from tests.unit.ranks.large_job import ATTEMPT, Job, picture
 from tests.unit.ranks.scene import history, look, steps
 
 from holdfast.contract.page import Phase
-from holdfast_sidecar.export.live.build import gather, of_store, scene_of
+from holdfast_sidecar.export.live.build import context_of, gather, of_store
 from holdfast_sidecar.export.live.view import INCIDENTS, LiveView
 from holdfast_sidecar.export.state import TickState
 from holdfast_sidecar.records.account import parse_account
@@ -19,7 +19,7 @@ from holdfast_sidecar.store.protocol import Section
 
 
 def seen(shown: TickState, away_since_unix_s: float | None = None) -> LiveView:
-    return gather(scene_of(shown, "llm", away_since_unix_s))
+    return gather(context_of(shown, "llm", away_since_unix_s))
 
 
 def test_a_leader_tells_of_all_ranks_and_nodes() -> None:

@@ -7,7 +7,7 @@ import pytest
 from tests.unit.export.picture import INCIDENTS
 from tests.unit.ranks.large_job import Job, picture
 
-from holdfast_sidecar.export.live.build import gather, scene_of
+from holdfast_sidecar.export.live.build import context_of, gather
 from holdfast_sidecar.export.live.view import LiveView
 from holdfast_sidecar.records.findings import Finding, Kind, Remedy
 
@@ -16,7 +16,7 @@ CRASH = replace(INCIDENTS["i2"], culprit_node="node-1", culprit_ranks=[9], attem
 
 def seen(**job: Any) -> LiveView:
     quiet: dict[str, Any] = {"slow": None, "incidents": {}}
-    return gather(scene_of(picture(Job(16, **{**quiet, **job})), "llm", None))
+    return gather(context_of(picture(Job(16, **{**quiet, **job})), "llm", None))
 
 
 def test_a_job_that_runs_well_is_green() -> None:
@@ -123,7 +123,7 @@ def test_without_an_attempt_there_is_nothing_to_judge_yet() -> None:
     assert shown.orders.view is not None
     bare = replace(shown.orders.view, sections={})
     orders = replace(shown.orders, view=bare, plan=None, nodes={})
-    view = gather(scene_of(replace(shown, orders=orders), "llm", None))
+    view = gather(context_of(replace(shown, orders=orders), "llm", None))
     assert (view.light, view.headline) == ("grey", "no attempt has been formed yet")
     assert view.state == "waiting"
 
@@ -133,5 +133,5 @@ def test_a_job_without_a_leader_says_so() -> None:
     assert shown.orders.view is not None
     unled = replace(shown.orders.view, lease=replace(shown.orders.view.lease, candidate=""))
     orders = replace(shown.orders, view=unled, is_leader=False)
-    view = gather(scene_of(replace(shown, orders=orders), "llm", None))
+    view = gather(context_of(replace(shown, orders=orders), "llm", None))
     assert (view.light, view.headline) == ("yellow", "nobody leads")

@@ -6,7 +6,7 @@ import random
 import pytest
 from tests.unit.ranks.large_job import Job, picture
 
-from holdfast_sidecar.export.live.build import PHASE_NAMES, gather, scene_of
+from holdfast_sidecar.export.live.build import PHASE_NAMES, context_of, gather
 from holdfast_sidecar.export.live.heatmap import HeatMemory, RankNow
 from holdfast_sidecar.export.live.packing import pack, unpack
 from holdfast_sidecar.export.live.view import COLUMNS, LiveView
@@ -28,7 +28,7 @@ def full(ranks: int, noise: float = 0.02) -> HeatMemory:
 
 
 def view_of(ranks: int, noise: float = 0.02) -> LiveView:
-    scene = scene_of(picture(Job(ranks)), "job", None)
+    scene = context_of(picture(Job(ranks)), "job", None)
     return gather(scene, full(ranks, noise))
 
 

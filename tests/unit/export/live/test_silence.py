@@ -14,8 +14,8 @@ from holdfast_sidecar.export.live.build import (
     GONE,
     LOST_PHASE,
     PHASE_NAMES,
+    context_of,
     gather,
-    scene_of,
     told_now,
 )
 from holdfast_sidecar.export.live.routes import LiveTelling
@@ -28,7 +28,7 @@ DIED = 1_000_008.0
 
 
 def seen(shown: TickState, away_since_unix_s: float | None = None) -> LiveView:
-    return gather(scene_of(shown, "llm", away_since_unix_s))
+    return gather(context_of(shown, "llm", away_since_unix_s))
 
 
 def unheard(*found: Finding, since: float = DIED, per_node: int = 8, **orders: Any) -> TickState:

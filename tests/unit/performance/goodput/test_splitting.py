@@ -68,8 +68,8 @@ def test_a_judge_that_counts_anew_owes_nothing() -> None:
 
 def test_what_others_wait_for_while_one_saves_or_evaluates_is_no_straggler_s() -> None:
     lost = {"cpu_quota": 4.0, "evaluation": 2.0, "saving": 1.0, "recompilation": 1.0}
-    assert splitting.toll_of(replace(STANDING, lost_s=lost)) == 4.0
-    assert splitting.toll_of(None) is None
+    assert splitting.lost_time_of(replace(STANDING, lost_s=lost)) == 4.0
+    assert splitting.lost_time_of(None) is None
 
 
 def incident(cause: str, **given: object) -> Incident:

@@ -14,7 +14,7 @@ from holdfast_sidecar.performance.stragglers.efficiency import EfficiencyWatch
 from holdfast_sidecar.performance.stragglers.judge import Judge
 from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.records.findings import Moment
-from holdfast_sidecar.records.steps import Slowness, SlowStanding, StepLine, parse
+from holdfast_sidecar.records.steps import Slowness, SlownessReport, StepLine, parse
 
 LAYOUTS = (Layout(8), Layout(4, 2), Layout(2), Layout(4, 1, 2), Layout(2, 2, 2), Layout(16))
 
@@ -46,7 +46,7 @@ class Garbled:
         self.job = SimulatedJob(scenario)
         self.step_s = chance.choice((0.002, 1.0, 120.0))
 
-    def follow(self, steps: int) -> Iterator[SlowStanding]:
+    def follow(self, steps: int) -> Iterator[SlownessReport]:
         """How it stands, whenever it was judged."""
         places = self.job.places()
         for now, lines in enumerate(self.job.steps(steps)):
@@ -90,7 +90,7 @@ class Garbled:
             return parse(" ".join(map(str, told))) or line
         return line
 
-    def _change_leader(self, standing: SlowStanding) -> None:
+    def _change_leader(self, standing: SlownessReport) -> None:
         if self.changes_leader and self.chance.random() < 0.01:
             self.judge = Judge(EfficiencyWatch())
             self.judge.resume(standing)
@@ -102,7 +102,7 @@ def waits_unseen(line: StepLine) -> StepLine:
     return line._replace(waits_seen=0, backward=backward, communicating=0, wait_1=0)
 
 
-def blamed(standings: Iterator[SlowStanding]) -> list[Slowness]:
+def blamed(standings: Iterator[SlownessReport]) -> list[Slowness]:
     """All who were ever called slow."""
     return [one for standing in standings for one in standing.slow]
 

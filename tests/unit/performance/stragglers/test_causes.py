@@ -8,7 +8,13 @@ from tests.unit.performance.stragglers.told import line
 from holdfast_sidecar.performance.stragglers.causes import Named, name_cause
 from holdfast_sidecar.performance.stragglers.frame import Excess
 from holdfast_sidecar.performance.stragglers.placement import RankPlace
-from holdfast_sidecar.performance.stragglers.signals import SlowCase, Witness, hear, read, strongest
+from holdfast_sidecar.performance.stragglers.signals import (
+    SlowCase,
+    SlownessEvidence,
+    hear,
+    read,
+    strongest,
+)
 from holdfast_sidecar.records.findings import Finding, Kind
 from holdfast_sidecar.records.steps import SlowCause
 
@@ -19,7 +25,7 @@ EXCESS_US = 240_000
 def named(
     part: str = "forward",
     peers: dict[str, int] | None = None,
-    witness: Witness = Witness(),  # noqa: B008
+    witness: SlownessEvidence = SlownessEvidence(),  # noqa: B008
     by_work: float = 0.0,
     more: int = EXCESS_US,
     is_by_work_alone: bool = False,
@@ -116,7 +122,7 @@ def test_a_signal_that_explains_more_than_is_left_open_is_the_cause() -> None:
 
 def test_pages_of_a_mapped_data_set_are_storage_and_no_want_of_memory() -> None:
     assert named("data", faults_per_s=900).cause is SlowCause.STORAGE
-    short = Witness(memory="memory.high is reached")
+    short = SlownessEvidence(memory="memory.high is reached")
     assert named("data", witness=short, faults_per_s=900).cause is SlowCause.MEMORY_PRESSURE
 
 
@@ -194,8 +200,8 @@ def test_the_louder_of_peers_and_mates_is_what_counts() -> None:
     assert both.forward == peers.forward
 
 
-ON_DEVICE = Witness(has_device=True)
-ON_HOST = Witness(is_host_only=True)
+ON_DEVICE = SlownessEvidence(has_device=True)
+ON_HOST = SlownessEvidence(is_host_only=True)
 
 
 @pytest.mark.parametrize(
@@ -227,7 +233,7 @@ def test_who_used_no_cpu_meanwhile_slept_and_did_not_compute(own: int, theirs: i
         (260, 30, ON_HOST),
         (3200, 3000, ON_HOST),
         (30, 30, ON_DEVICE),
-        (30, 30, Witness()),
+        (30, 30, SlownessEvidence()),
     ],
     ids=[
         "not known",
@@ -239,7 +245,7 @@ def test_who_used_no_cpu_meanwhile_slept_and_did_not_compute(own: int, theirs: i
     ],
 )
 def test_who_may_have_computed_is_not_said_to_sleep(
-    own: int, theirs: int, witness: Witness
+    own: int, theirs: int, witness: SlownessEvidence
 ) -> None:
     verdict = named("forward", {"cpu_permille": theirs}, witness, cpu_permille=own)
     assert verdict.cause is SlowCause.COMPUTE

@@ -11,7 +11,7 @@ from tests.unit.performance.stragglers.simulated import EIGHT
 
 from holdfast_sidecar.performance.stragglers.judge import Judge
 from holdfast_sidecar.records.findings import Finding, Moment
-from holdfast_sidecar.records.steps import SlowCause, SlowStanding
+from holdfast_sidecar.records.steps import SlowCause, SlownessReport
 
 ONSET = 41
 STEP_S = 0.92
@@ -23,7 +23,7 @@ def watch(
     judge: Judge | None = None,
     attempt: int = 0,
     findings: Sequence[Finding] = (),
-) -> dict[int, SlowStanding]:
+) -> dict[int, SlownessReport]:
     """Step -> how the job stands then."""
     judge = judge or Judge()
     job = SimulatedJob(scenario)
@@ -40,7 +40,7 @@ def fault(cause: SlowCause, *ranks: int, slowdown: float = 0.3, until: int = 1 <
     return Scenario(7, EIGHT, faults=(Fault(cause, ranks, slowdown, ONSET, until),))
 
 
-def truly_gained(told: dict[int, SlowStanding], until: int) -> float:
+def truly_gained(told: dict[int, SlownessReport], until: int) -> float:
     """What the job would gain, by what its steps took before it became slow."""
     lasted = [b.watched_s - a.watched_s for a, b in pairwise(told.values()) if b.step <= until]
     after = until - ONSET + 1

@@ -9,7 +9,7 @@ from tests.unit.performance.stragglers.told import PLAIN, line, places
 from holdfast_sidecar.performance.stragglers.frame import put_together
 from holdfast_sidecar.performance.stragglers.judge import Judge
 from holdfast_sidecar.records.findings import Moment
-from holdfast_sidecar.records.steps import SlowCause, Slowness, SlowStanding, StepLine
+from holdfast_sidecar.records.steps import SlowCause, Slowness, SlownessReport, StepLine
 
 USUAL_US = 60_000
 EXCHANGE_US = 6_000
@@ -30,7 +30,7 @@ def watch(
     stride: int = 1,
     seed: int = 3,
     **kind: int,
-) -> dict[int, SlowStanding]:
+) -> dict[int, SlownessReport]:
     """Step -> how a job stands then whose ranks vary by 2 %; what they do rarely is waited for in
     the next step, and `kind` is added to the lines of those that take longer."""
     judge, draw, told = Judge(), random.Random(seed), {}
@@ -72,11 +72,11 @@ def every(times: int, by_us: int, *ranks: int, since: int = 40) -> Extra:
     return lambda rank, step: by_us * (rank in ranks and step >= since and step % times == 0)
 
 
-def newest(told: dict[int, SlowStanding]) -> list[Slowness]:
+def newest(told: dict[int, SlownessReport]) -> list[Slowness]:
     return told[max(told)].slow
 
 
-def blamed(told: dict[int, SlowStanding]) -> bool:
+def blamed(told: dict[int, SlownessReport]) -> bool:
     return any(standing.slow for standing in told.values())
 
 

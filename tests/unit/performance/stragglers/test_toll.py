@@ -3,19 +3,19 @@ from __future__ import annotations
 import pytest
 
 from holdfast_sidecar.config.settings import CostSettings
-from holdfast_sidecar.performance.stragglers.cost import RANKS_TOLD, SET_ASIDE, Toll
+from holdfast_sidecar.performance.stragglers.cost import RANKS_TOLD, SET_ASIDE, LostTime
 from holdfast_sidecar.records.formatting import money
-from holdfast_sidecar.records.steps import SlowCause, SlowStanding
+from holdfast_sidecar.records.steps import SlowCause, SlownessReport
 
 
-def charge(toll: Toll, cause: SlowCause, lost_s: float, since_step: int = 1) -> bool:
+def charge(toll: LostTime, cause: SlowCause, lost_s: float, since_step: int = 1) -> bool:
     is_new = toll.open(["rank 1"], cause, since_step)
     toll.charge(["rank 1"], lost_s)
     return is_new
 
 
 def test_a_cause_that_turns_out_to_be_another_takes_its_cost_along() -> None:
-    toll = Toll()
+    toll = LostTime()
     assert charge(toll, SlowCause.COMPUTE, 2.0)
     assert not charge(toll, SlowCause.GPU_CLOCK, 3.0)
     assert toll.by_cause == {"gpu_clock": 5.0}
@@ -24,7 +24,7 @@ def test_a_cause_that_turns_out_to_be_another_takes_its_cost_along() -> None:
 
 
 def test_what_is_over_stays_in_the_sum() -> None:
-    toll = Toll()
+    toll = LostTime()
     charge(toll, SlowCause.COMPUTE, 2.0)
     toll.close_others([], step=20)
     assert charge(toll, SlowCause.LINK, 1.0, since_step=30)
@@ -34,7 +34,7 @@ def test_what_is_over_stays_in_the_sum() -> None:
 
 
 def test_what_nobody_spoke_of_for_a_moment_goes_on_where_it_was() -> None:
-    toll = Toll()
+    toll = LostTime()
     charge(toll, SlowCause.COMPUTE, 2.0, since_step=8)
     toll.close_others([], step=20)
     assert toll.by_cause == {"compute": 2.0}
@@ -44,14 +44,14 @@ def test_what_nobody_spoke_of_for_a_moment_goes_on_where_it_was() -> None:
 
 
 def test_what_lasts_is_not_younger_for_having_been_found_again() -> None:
-    toll = Toll()
+    toll = LostTime()
     charge(toll, SlowCause.COMPUTE, 2.0, since_step=8)
     charge(toll, SlowCause.COMPUTE, 2.0, since_step=50)
     assert toll.since_step(["rank 1"]) == 8
 
 
 def test_another_attempt_begins_new_accounts_and_keeps_the_sums() -> None:
-    toll = Toll()
+    toll = LostTime()
     charge(toll, SlowCause.COMPUTE, 2.0, since_step=8)
     toll.close_all()
     charge(toll, SlowCause.COMPUTE, 1.0, since_step=1)
@@ -60,7 +60,7 @@ def test_another_attempt_begins_new_accounts_and_keeps_the_sums() -> None:
 
 
 def test_accounts_that_may_come_back_are_few_and_none_is_lost() -> None:
-    toll = Toll()
+    toll = LostTime()
     for rank in range(1000):
         toll.open([f"rank {rank}"], SlowCause.COMPUTE, rank)
         toll.charge([f"rank {rank}"], 1.0)
@@ -70,9 +70,9 @@ def test_accounts_that_may_come_back_are_few_and_none_is_lost() -> None:
 
 
 def test_a_new_leader_goes_on_from_what_was_told_last() -> None:
-    toll = Toll()
+    toll = LostTime()
     toll.resume(
-        SlowStanding(
+        SlownessReport(
             3, 10, 8, 0.0, watched_s=90.0, lost_s={"link": 7.0}, lost_by_rank={"1 on a": 2.0}
         )
     )
@@ -83,14 +83,14 @@ def test_a_new_leader_goes_on_from_what_was_told_last() -> None:
     assert toll.by_cause == {"link": 8.0}
     assert toll.charged == {"link": 8.0}
     assert toll.by_rank == {"1 on a": 3.0}
-    toll.resume(SlowStanding(3, 10, 8, 0.0, lost_s={"link": 7.0}, charged_s={"compute": 7.0}))
+    toll.resume(SlownessReport(3, 10, 8, 0.0, lost_s={"link": 7.0}, charged_s={"compute": 7.0}))
     charge(toll, SlowCause.LINK, 1.0)
     assert toll.charged == {"compute": 7.0, "link": 1.0}
     assert toll.by_cause == {"link": 8.0}
 
 
 def test_of_ranks_the_dearest_few_are_told_and_kept() -> None:
-    toll = Toll()
+    toll = LostTime()
     for rank in range(5000):
         toll.charge_ranks([f"{rank} on a"], 1.0 + rank % 7)
     toll.charge_ranks(["x on b"], 100.0)

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 
 from holdfast_sidecar.components.gpu.nvml.child_io import OTHERS, WAIT_MS
 from holdfast_sidecar.components.gpu.nvml.process import (
-    Alarm,
-    Keeper,
+    ChildSupervisor,
+    ChildWakeup,
     bare,
     command,
     known_by,
@@ -31,7 +31,7 @@ class NvmlFailedError(Exception):
 class GpuProbe:
     """Hands out the newest reading of the child. Never waits."""
 
-    keeper: Keeper
+    keeper: ChildSupervisor
     name: str = "gpu"
     _newest: GpuReading | None = None
     _known: dict[str, Gpu] = field(default_factory=dict)
@@ -95,7 +95,7 @@ def open_gpu_probe(settings: GpuSettings) -> GpuProbe | NoGpus:
     # A reading that takes as long as the time between two is slow, not silent.
     patience_s = max(settings.deadline_s, 2 * settings.every_s)
     child = command("poll", settings.every_s)
-    return GpuProbe(Keeper("poll", child, patience_s, leads_session=True))
+    return GpuProbe(ChildSupervisor("poll", child, patience_s, leads_session=True))
 
 
 # What the driver tells by itself, through the child that waits for it.
@@ -105,7 +105,7 @@ def open_gpu_probe(settings: GpuSettings) -> GpuProbe | NoGpus:
 class GpuEventProbe:
     """Hands out each event once, in the order in which they came. Never waits."""
 
-    keeper: Keeper
+    keeper: ChildSupervisor
     name: str = "gpu_events"
     _listening: EventsReady | None = None
     _counts: dict[str, int] = field(default_factory=dict)
@@ -172,4 +172,6 @@ def open_event_probe(
     if not settings.enabled:
         return NoGpuEvents()
     patience_s = max(settings.deadline_s, 2 * WAIT_MS / 1000)
-    return GpuEventProbe(Keeper("events", command("events", 0), patience_s, Alarm(wake).listen))
+    return GpuEventProbe(
+        ChildSupervisor("events", command("events", 0), patience_s, ChildWakeup(wake).listen)
+    )

@@ -61,7 +61,7 @@ STUCK_S = 5.0
 within a few milliseconds."""
 
 
-class Deed(str, Enum):
+class RestartStep(str, Enum):
     """What is to be done now."""
 
     NOTHING = "nothing"
@@ -70,7 +70,7 @@ class Deed(str, Enum):
 
 
 @dataclass(frozen=True)
-class Custody:
+class RestartPolicy:
     """How one kind of child stands. Times are CLOCK_MONOTONIC seconds."""
 
     patience_s: float
@@ -91,7 +91,7 @@ class Custody:
     silent_since_s: float | None = None
     """Since when the driver has not answered, by whatever child."""
 
-    def looked(self, now_s: float, is_heard: bool) -> Custody:
+    def looked(self, now_s: float, is_heard: bool) -> RestartPolicy:
         """The same, having looked: whoever has been silent for too long is so from here on."""
         if is_heard:
             return self._heard(now_s)
@@ -100,32 +100,34 @@ class Custody:
             return replace(quiet, silent_since_s=quiet._last_sign_s)
         return quiet
 
-    def deed(self, now_s: float) -> Deed:
+    def deed(self, now_s: float) -> RestartStep:
         """What is to be done with the child, or the lack of one."""
         if self.started_s is None:
             may_start = now_s >= self.due_s and self.stuck < ALIVE_MOST
-            return Deed.START if may_start else Deed.NOTHING
+            return RestartStep.START if may_start else RestartStep.NOTHING
         is_starting = self.heard_s is None and now_s - self.started_s <= START_S
-        return Deed.END if self._is_silent(now_s) and not is_starting else Deed.NOTHING
+        return (
+            RestartStep.END if self._is_silent(now_s) and not is_starting else RestartStep.NOTHING
+        )
 
-    def started(self, now_s: float) -> Custody:
+    def started(self, now_s: float) -> RestartPolicy:
         """One was started."""
         return replace(self, started_s=now_s, heard_first_s=None, heard_s=None, quiet_s=None)
 
-    def ended(self, now_s: float, is_gone: bool) -> Custody:
+    def ended(self, now_s: float, is_gone: bool) -> RestartPolicy:
         """It ended by itself. One that can't be waited for is stuck on its way out."""
         failures = 1 if self._was_sound(now_s) else self.failures + 1
         return self._left(failures, now_s + pause_s(failures), is_gone)
 
-    def absent(self, now_s: float, is_gone: bool) -> Custody:
+    def absent(self, now_s: float, is_gone: bool) -> RestartPolicy:
         """It ended since there is no driver, which is no failure."""
         return self._left(0, now_s + ABSENT_PAUSE_S, is_gone)
 
-    def killed(self, now_s: float) -> Custody:
+    def killed(self, now_s: float) -> RestartPolicy:
         """It got a SIGKILL; it is stuck until it is seen to be gone."""
         return self.ended(now_s, is_gone=False)
 
-    def buried(self, now_s: float, killed_s: float) -> Custody:
+    def buried(self, now_s: float, killed_s: float) -> RestartPolicy:
         """One that was killed then is gone. Had it hung in the kernel, the driver lives again."""
         due_s = min(self.due_s, now_s) if now_s - killed_s >= STUCK_S else self.due_s
         return replace(self, stuck=self.stuck - 1, due_s=due_s)
@@ -134,12 +136,12 @@ class Custody:
     def _last_sign_s(self) -> float | None:
         return self.started_s if self.heard_s is None else self.heard_s
 
-    def _heard(self, now_s: float) -> Custody:
+    def _heard(self, now_s: float) -> RestartPolicy:
         first_s = now_s if self.heard_first_s is None else self.heard_first_s
         heard = replace(self, heard_first_s=first_s, heard_s=now_s, quiet_s=None)
         return replace(heard, silent_since_s=None)
 
-    def _left(self, failures: int, due_s: float, is_gone: bool) -> Custody:
+    def _left(self, failures: int, due_s: float, is_gone: bool) -> RestartPolicy:
         stuck = self.stuck + (not is_gone)
         return replace(self, started_s=None, failures=failures, due_s=due_s, stuck=stuck)
 
@@ -163,7 +165,7 @@ REST_S = 0.02
 """After a wake: a storm of events wakes the loop fifty times a second, not a thousand times."""
 
 
-class Alarm:
+class ChildWakeup:
     """A thread that sleeps until something is written to one of the pipes, and then calls `wake`.
 
     It reads nothing, and is told of each write once: whoever is woken reads all there is. A pipe is
@@ -197,7 +199,7 @@ class Alarm:
 
 
 @dataclass(frozen=True)
-class Note:
+class ChildStatus:
     """What stood on the board."""
 
     beats: int = 0
@@ -214,14 +216,14 @@ def make_board() -> int:
     return descriptor
 
 
-def read_board(descriptor: int) -> Note:
+def read_board(descriptor: int) -> ChildStatus:
     """What stands there. What is just being written may come out mixed: a text of two calls, or a
     count of two signs of life, which is one all the same."""
     content = os.pread(descriptor, LAYOUT.size, 0)
     if len(content) < LAYOUT.size:
-        return Note()
+        return ChildStatus()
     beats, at_s, text = LAYOUT.unpack(content)
-    return Note(beats, at_s, text.rstrip(b"\0").decode(errors="replace"))
+    return ChildStatus(beats, at_s, text.rstrip(b"\0").decode(errors="replace"))
 
 
 CHUNK_BYTES = 65536
@@ -244,7 +246,7 @@ class ChildProcess:
     process: subprocess.Popen[bytes]
     board: int
     frames: FrameReader = field(default_factory=FrameReader)
-    note: Note = field(default_factory=Note)
+    note: ChildStatus = field(default_factory=ChildStatus)
     """As of the newest look."""
     last: Message | None = None
     reading: GpuReading | None = None
@@ -314,7 +316,7 @@ CLOSE_S = 1.0
 """For a process to go that was told to, or that has closed its pipe."""
 
 
-class Keeper:
+class ChildSupervisor:
     """One kind of child. `listen` is told the pipe of each new one; one that `leads_session` may
     change what share of the machine its session has."""
 
@@ -327,7 +329,7 @@ class Keeper:
         leads_session: bool = False,
     ) -> None:
         self.kind = kind
-        self.custody = Custody(patience_s)
+        self.custody = RestartPolicy(patience_s)
         self.is_absent = False
         """The last answer was that there is no driver."""
         self.trouble = ""
@@ -364,10 +366,10 @@ class Keeper:
         if self._child is not None:
             messages = self._hear(self._child, now_s)
         deed = self.custody.deed(now_s)
-        if deed is Deed.END and self._child is not None:
+        if deed is RestartStep.END and self._child is not None:
             log.warning("killing the NVML child (%s): no answer to %s", self.kind, self._asking)
             self._end(self._child, now_s)
-        elif deed is Deed.START:
+        elif deed is RestartStep.START:
             self._start(now_s)
         return messages
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from holdfast.contract.ending_processes import signal_child
 from holdfast.contract.permit import own_child
-from holdfast_sidecar.components.health_check.errand import Result, StressRequest
+from holdfast_sidecar.components.health_check.stress_request import Result, StressRequest
 from holdfast_sidecar.linux import threads as priority
 from holdfast_sidecar.linux.process import die_with
 from holdfast_sidecar.records.codec import decode, encode

@@ -15,7 +15,13 @@ from dataclasses import dataclass, field
 import torch
 import torch.distributed as dist
 
-from holdfast_sidecar.components.health_check.errand import ALL_REDUCE, GPU, MATMUL, MEMORY, Result
+from holdfast_sidecar.components.health_check.stress_request import (
+    ALL_REDUCE,
+    GPU,
+    MATMUL,
+    MEMORY,
+    Result,
+)
 from holdfast_sidecar.linux.process import die_with
 from holdfast_sidecar.records.codec import encode
 

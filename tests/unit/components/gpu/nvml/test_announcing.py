@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from holdfast_sidecar.components.gpu.nvml.child_io import SharedStatus
-from holdfast_sidecar.components.gpu.nvml.process import Note, make_board, read_board
+from holdfast_sidecar.components.gpu.nvml.process import ChildStatus, make_board, read_board
 from holdfast_sidecar.components.gpu.nvml.query import Announcing
 
 
@@ -66,7 +66,7 @@ def test_what_is_no_call_is_handed_through(board: int) -> None:
     assert (nvml.NVML_SUCCESS, nvml.NVMLError) == (0, KeyError)
     with pytest.raises(AttributeError):
         nvml.nvmlOfTheFuture  # noqa: B018
-    assert read_board(board) == Note()
+    assert read_board(board) == ChildStatus()
 
 
 def test_an_answer_is_a_beat_and_clears_the_board(board: int) -> None:

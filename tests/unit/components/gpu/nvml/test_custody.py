@@ -10,19 +10,19 @@ from holdfast_sidecar.components.gpu.nvml.process import (
     SOUND_S,
     START_S,
     STUCK_S,
-    Custody,
-    Deed,
+    RestartPolicy,
+    RestartStep,
     pause_s,
 )
 
 PATIENCE_S = 2.0
 
 
-def fresh(now_s: float = 0.0) -> Custody:
-    return Custody(PATIENCE_S).started(now_s)
+def fresh(now_s: float = 0.0) -> RestartPolicy:
+    return RestartPolicy(PATIENCE_S).started(now_s)
 
 
-def answering(until_s: float, now_s: float = 0.0) -> Custody:
+def answering(until_s: float, now_s: float = 0.0) -> RestartPolicy:
     """Looked at twice a second, and heard each time."""
     custody = fresh(now_s)
     while now_s < until_s:
@@ -31,7 +31,7 @@ def answering(until_s: float, now_s: float = 0.0) -> Custody:
     return custody
 
 
-def silent(custody: Custody, since_s: float, until_s: float) -> Custody:
+def silent(custody: RestartPolicy, since_s: float, until_s: float) -> RestartPolicy:
     """Looked at twice a second, and never heard."""
     now_s = since_s
     while now_s < until_s:
@@ -41,40 +41,40 @@ def silent(custody: Custody, since_s: float, until_s: float) -> Custody:
 
 
 def test_a_child_is_started_at_once_and_only_one() -> None:
-    assert Custody(PATIENCE_S).deed(0.0) is Deed.START
-    assert fresh(0.0).deed(0.1) is Deed.NOTHING
+    assert RestartPolicy(PATIENCE_S).deed(0.0) is RestartStep.START
+    assert fresh(0.0).deed(0.1) is RestartStep.NOTHING
 
 
 def test_one_that_answers_is_left_alone() -> None:
     custody = answering(until_s=10.0)
-    assert custody.deed(10.0) is Deed.NOTHING
+    assert custody.deed(10.0) is RestartStep.NOTHING
     assert custody.silent_since_s is None
 
 
 def test_one_that_falls_silent_is_told_and_ended_within_its_patience() -> None:
     custody = silent(answering(until_s=10.0), 10.0, 12.0)
-    assert (custody.silent_since_s, custody.deed(12.0)) == (None, Deed.NOTHING)
+    assert (custody.silent_since_s, custody.deed(12.0)) == (None, RestartStep.NOTHING)
     custody = custody.looked(12.1, is_heard=False)
-    assert (custody.silent_since_s, custody.deed(12.1)) == (10.0, Deed.END)
+    assert (custody.silent_since_s, custody.deed(12.1)) == (10.0, RestartStep.END)
 
 
 def test_one_that_has_not_answered_yet_is_told_as_early_and_ended_late() -> None:
     custody = silent(fresh(0.0), 0.0, 2.5)
-    assert (custody.silent_since_s, custody.deed(2.5)) == (0.0, Deed.NOTHING)
+    assert (custody.silent_since_s, custody.deed(2.5)) == (0.0, RestartStep.NOTHING)
     custody = silent(custody, 2.5, START_S)
-    assert custody.deed(START_S) is Deed.NOTHING
-    assert custody.looked(START_S + 0.5, is_heard=False).deed(START_S + 0.5) is Deed.END
+    assert custody.deed(START_S) is RestartStep.NOTHING
+    assert custody.looked(START_S + 0.5, is_heard=False).deed(START_S + 0.5) is RestartStep.END
 
 
 def test_a_sidecar_that_slept_does_not_call_its_child_silent() -> None:
     custody = answering(until_s=10.0).looked(60.0, is_heard=False)
-    assert (custody.silent_since_s, custody.deed(60.0)) == (None, Deed.NOTHING)
+    assert (custody.silent_since_s, custody.deed(60.0)) == (None, RestartStep.NOTHING)
     assert custody.looked(60.5, is_heard=True).silent_since_s is None
 
 
 def test_nor_does_rare_looking_hide_a_silent_one() -> None:
     custody = answering(until_s=10.0).looked(20.0, is_heard=False).looked(30.0, is_heard=False)
-    assert (custody.silent_since_s, custody.deed(30.0)) == (10.0, Deed.END)
+    assert (custody.silent_since_s, custody.deed(30.0)) == (10.0, RestartStep.END)
 
 
 def test_silence_stands_until_some_child_answers() -> None:
@@ -87,15 +87,15 @@ def test_silence_stands_until_some_child_answers() -> None:
 def test_one_that_is_killed_and_goes_gets_its_replacement_after_a_pause() -> None:
     custody = answering(until_s=10.0).killed(12.5).buried(12.6, 12.5)
     assert custody.stuck == 0
-    assert custody.deed(13.4) is Deed.NOTHING
-    assert custody.deed(13.5) is Deed.START
+    assert custody.deed(13.4) is RestartStep.NOTHING
+    assert custody.deed(13.5) is RestartStep.START
 
 
 def test_one_that_hangs_in_the_kernel_gets_one_replacement_and_no_more() -> None:
     custody = answering(until_s=10.0).killed(12.5)
-    assert (custody.stuck, custody.deed(13.5)) == (1, Deed.START)
+    assert (custody.stuck, custody.deed(13.5)) == (1, RestartStep.START)
     custody = custody.started(13.5).killed(50.0)
-    assert (custody.stuck, custody.deed(1e6)) == (2, Deed.NOTHING)
+    assert (custody.stuck, custody.deed(1e6)) == (2, RestartStep.NOTHING)
 
 
 def test_once_a_stuck_one_goes_the_driver_is_asked_again_at_once() -> None:
@@ -103,17 +103,17 @@ def test_once_a_stuck_one_goes_the_driver_is_asked_again_at_once() -> None:
     for _ in range(8):
         custody = custody.killed(12.5)
     custody = custody.buried(12.5 + STUCK_S, 12.5)
-    assert custody.deed(12.5 + STUCK_S) is Deed.NOTHING  # seven are left
+    assert custody.deed(12.5 + STUCK_S) is RestartStep.NOTHING  # seven are left
     for _ in range(6):
         custody = custody.buried(20.0, 12.5)
-    assert (custody.stuck, custody.deed(20.0)) == (1, Deed.START)
+    assert (custody.stuck, custody.deed(20.0)) == (1, RestartStep.START)
 
 
 def test_but_not_after_one_that_went_as_killed_ones_do() -> None:
     custody = fresh(0.0)
     for now_s in (0.0, 1.0, 2.0, 3.0):
         custody = custody.started(now_s).killed(now_s).buried(now_s + 0.1, now_s)
-    assert custody.deed(4.0) is Deed.NOTHING
+    assert custody.deed(4.0) is RestartStep.NOTHING
 
 
 @pytest.mark.parametrize(
@@ -136,5 +136,5 @@ def test_one_that_was_sound_for_long_is_followed_soon() -> None:
 def test_a_machine_without_a_driver_is_asked_rarely_and_has_not_failed() -> None:
     custody = fresh(0.0).looked(0.1, is_heard=True).absent(0.1, is_gone=True)
     assert custody.failures == 0
-    assert custody.deed(ABSENT_PAUSE_S) is Deed.NOTHING
-    assert custody.deed(0.1 + ABSENT_PAUSE_S) is Deed.START
+    assert custody.deed(ABSENT_PAUSE_S) is RestartStep.NOTHING
+    assert custody.deed(0.1 + ABSENT_PAUSE_S) is RestartStep.START

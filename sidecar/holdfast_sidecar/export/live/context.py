@@ -16,7 +16,7 @@ from holdfast_sidecar.policy.cluster import Cluster, parse_cluster
 from holdfast_sidecar.records.findings import Finding, Kind
 from holdfast_sidecar.records.plan import TERMINAL, Plan
 from holdfast_sidecar.records.reports import NodeReport
-from holdfast_sidecar.records.steps import SlowStanding
+from holdfast_sidecar.records.steps import SlownessReport
 from holdfast_sidecar.store.protocol import Lease, Section, View
 
 # Nodes of which nothing is heard: what they said last is not what they do now.
@@ -159,7 +159,7 @@ class LiveContext:
         return "" if self.leader is None else self.leader.waiting
 
     @cached_property
-    def standing(self) -> SlowStanding | None:
+    def standing(self) -> SlownessReport | None:
         """Who is slow, as the leader last judged the attempt under way; None: it has not, or the
         job is over."""
         if self.plan is None or self.is_over:
