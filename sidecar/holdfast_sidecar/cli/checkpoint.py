@@ -18,7 +18,7 @@ from holdfast_sidecar.cli.checkpoint_lookup import (
     age,
     look,
     plan_command,
-    standing,
+    state_of,
 )
 from holdfast_sidecar.cli.find_job import FoundJob, find_job
 from holdfast_sidecar.cli.options import dir_option, job_option, json_option, settings_options
@@ -392,7 +392,7 @@ def _row(kept: StoredCheckpoint, shelf: CheckpointListing, now_unix_s: float) ->
     return (
         str(manifest.step),
         "" if place is None else str(place),
-        standing(kept, shelf),
+        state_of(kept, shelf),
         manifest.trigger or "-",
         age(manifest.created_unix_s, now_unix_s),
         size(manifest.size_bytes),

@@ -23,7 +23,7 @@ from holdfast_sidecar.checkpoint.ledger import (
 )
 from holdfast_sidecar.checkpoint.manifest import verify_hashes
 from holdfast_sidecar.cli import find_job as store_away
-from holdfast_sidecar.cli.checkpoint_lookup import CheckpointListing, age, look, standing
+from holdfast_sidecar.cli.checkpoint_lookup import CheckpointListing, age, look, state_of
 from holdfast_sidecar.cli.find_job import NoSuchJob, find_job
 from holdfast_sidecar.cli.options import dir_option, job_option, json_option, settings_options
 from holdfast_sidecar.cli.tables import BAD, GOOD, paint, size, table
@@ -44,7 +44,7 @@ def page(kept: StoredCheckpoint, shelf: CheckpointListing, now_unix_s: float) ->
 
 def _facts(kept: StoredCheckpoint, shelf: CheckpointListing, now_unix_s: float) -> Iterator[str]:
     manifest = kept.manifest
-    yield f"{kept.folder.name}: {standing(kept, shelf)}"
+    yield f"{kept.folder.name}: {state_of(kept, shelf)}"
     yield f"lies in     {kept.folder.url}"
     yield f"step        {manifest.step}, of attempt {manifest.attempt} of job {manifest.job}"
     parents = [one for one in shelf.kept if one.identifier == manifest.parent]

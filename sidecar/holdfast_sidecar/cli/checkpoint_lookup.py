@@ -185,7 +185,7 @@ def look(effective: Effective, job: str | None, given: str | None) -> Checkpoint
 # What the checkpoint commands call things, painted.
 
 
-def standing(kept: StoredCheckpoint, shelf: CheckpointListing) -> str:
+def state_of(kept: StoredCheckpoint, shelf: CheckpointListing) -> str:
     """Its verdict, or why a restart would not try it."""
     if kept.is_poisoned:
         return paint(f"poisoned: {kept.poisoned_for}" if kept.poisoned_for else "poisoned", BAD)

@@ -343,7 +343,7 @@ def status(effective: Effective, job: str | None, as_json: bool) -> None:
                3 there is no such job
     """
     try:
-        standing = _standing(effective, job)
+        standing = _job_status(effective, job)
     except AWAY as error:
         name = error.job if isinstance(error, store_away.CutOff) else job
         state = None if name is None else state_root(effective.settings.paths) / name
@@ -359,7 +359,7 @@ def status(effective: Effective, job: str | None, as_json: bool) -> None:
     sys.exit(0 if standing.is_healthy else 1)
 
 
-def _standing(effective: Effective, job: str | None) -> JobStatus:
+def _job_status(effective: Effective, job: str | None) -> JobStatus:
     """How the job stands; raises one of AWAY when no store holds it, or none can be asked."""
     found = find_job(effective, job)
     before, after = read_twice(found, effective.settings.sidecar.node_timeout_s)

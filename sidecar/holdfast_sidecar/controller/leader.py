@@ -151,7 +151,7 @@ class TraceKeeping:
         margin = checkpoint_order.margin_s(self._settings.sidecar, tries)
         step = tracing.step_to_trace(request, ranks, margin)
         choice = tracing.choose(
-            request, ranks, _roles(cluster, plan), _standing(lease, cluster, plan)
+            request, ranks, _roles(cluster, plan), _slowness(lease, cluster, plan)
         )
         for answer in (choice, step):
             if isinstance(answer, tracing.TraceRefused):
@@ -194,7 +194,7 @@ def _roles(cluster: Cluster, plan: Plan) -> dict[int, str]:
     return {rank: place.role for rank, place in places.items()}
 
 
-def _standing(lease: Lease, cluster: Cluster, plan: Plan) -> SlownessReport | None:
+def _slowness(lease: Lease, cluster: Cluster, plan: Plan) -> SlownessReport | None:
     """What the leading node's sidecar says of who is slow in this attempt."""
     told = [node.slow for node in cluster.nodes.values() if node.candidate == lease.candidate]
     return next((one for one in told if one is not None and one.attempt == plan.attempt), None)

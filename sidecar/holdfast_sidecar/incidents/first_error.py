@@ -243,7 +243,7 @@ def order(signs: Iterable[Sign]) -> list[Failure]:
             by_rank.setdefault(sign.rank, []).append(sign)
     failed = {rank for rank, found in by_rank.items() if not all(s.is_of_log for s in found)}
     failures = [_failure(found) for rank, found in by_rank.items() if rank in (failed or by_rank)]
-    return sorted(failures, key=lambda one: (_standing(one), _time(one.at_unix_s), one.rank))
+    return sorted(failures, key=lambda one: (_order(one), _time(one.at_unix_s), one.rank))
 
 
 def confidence(failures: Sequence[Failure]) -> float:
@@ -256,11 +256,11 @@ def confidence(failures: Sequence[Failure]) -> float:
         return 0.0
     first = failures[0]
     certainty = {3: 0.95, OWN: 0.9, OF_ANOTHER: 0.5}
-    rivals = sum(_standing(one) == _standing(first) for one in failures)
+    rivals = sum(_order(one) == _order(first) for one in failures)
     return round(certainty[OF_ANOTHER if first.may_be_of_another else first.weight] / rivals, 2)
 
 
-def _standing(failure: Failure) -> tuple[int, bool]:
+def _order(failure: Failure) -> tuple[int, bool]:
     return -failure.weight, failure.may_be_of_another
 
 

@@ -88,17 +88,17 @@ def find_culprit(exits: Iterable[tuple[str, Exit]]) -> Blame | None:
     own = [(node, exit_) for node, exit_ in known if exit_.exit_code != 0]
     if not own:
         return None
-    ranked = sorted(own, key=lambda pair: (*_standing(pair[1]), pair[1].at_unix_s, pair[1].rank))
+    ranked = sorted(own, key=lambda pair: (*_exit_order(pair[1]), pair[1].at_unix_s, pair[1].rank))
     node, first = ranked[0]
     if weight(first) == MAY_BE_VICTIM and not speaks_of_mismatch(first):
         furthest = max(exit_.step for _, exit_ in own)
         if (leaver := _who_left(known, furthest)) is not None:
             return leaver
-    rivals = sum(_standing(exit_) == _standing(first) for _, exit_ in ranked)
+    rivals = sum(_exit_order(exit_) == _exit_order(first) for _, exit_ in ranked)
     return Blame(node, first.rank, first, _confidence(weight(first), rivals))
 
 
-def _standing(exit_: Exit) -> tuple[int, bool]:
+def _exit_order(exit_: Exit) -> tuple[int, bool]:
     """How exits are ordered. Of those that may be victims, who says that it lost a peer comes last:
     a library that aborts, or words about what came from another, may be what they lost it by."""
     return -weight(exit_), exit_.exit_code != -signal.SIGABRT and not speaks_of_mismatch(exit_)

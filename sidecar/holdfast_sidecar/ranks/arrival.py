@@ -226,7 +226,7 @@ def _strengthen(
     if arrival.is_hopeless and stand(arrival, ranks.traces) and not _works(arrival, ranks):
         proof = "that can never complete"
     elif arrival.cause is StuckCause.ABSENT and len(arrival.culprits) == 1:
-        proof = _standing_where_others_wait(history, ranks, arrival, settings)
+        proof = _stalled_where_others_wait(history, ranks, arrival, settings)
     if not proof:
         return finding
     evidence, acts = [*finding.evidence, proof], True
@@ -252,7 +252,7 @@ def _works(arrival: Arrival, ranks: Ranks) -> bool:
     )
 
 
-def _standing_where_others_wait(
+def _stalled_where_others_wait(
     history: RankHistory, ranks: Ranks, arrival: Arrival, settings: StallSettings
 ) -> str:
     """Proof for a rank that stands still in its backward pass, where for all `stall` knows it might

@@ -164,7 +164,7 @@ def parse_trace(
             ]
             groups = sorted(_by_group(calls), key=lambda group: -group[-1]["record_id"])
             is_whole = is_whole and len(groups) <= MOST_GROUPS
-            standings += [_standing(group, members) for group in groups[:MOST_GROUPS]]
+            standings += [_collective_state(group, members) for group in groups[:MOST_GROUPS]]
             turn = max(turn, _out_of_turn(calls[-ORDER_KEPT:]))
     except (KeyError, TypeError, AttributeError, IndexError) as error:
         raise ValueError(f"no flight recorder's dump: {type(error).__name__}: {error}") from error
@@ -190,7 +190,9 @@ def _by_group(entries: Iterable[dict[str, Any]]) -> Iterable[list[dict[str, Any]
     return groups.values()
 
 
-def _standing(entries: list[dict[str, Any]], members: Mapping[str, Members]) -> CollectiveState:
+def _collective_state(
+    entries: list[dict[str, Any]], members: Mapping[str, Members]
+) -> CollectiveState:
     newest = entries[-1]
     name, title = newest["process_group"]
     calls = {entry["collective_seq_id"]: entry for entry in entries}

@@ -53,11 +53,11 @@ def heading(
     view = latest.view
     if view is None:
         return fitted((Span("nothing is known of the job so far"),), width, signs), (), fresh
-    standing = _as_many_as_fit(list(_standing(view, signs)), width, signs)
+    standing = _as_many_as_fit(list(_status_lines(view, signs)), width, signs)
     return standing, fitted(_verdict(view, signs), width, signs), fresh
 
 
-def _standing(view: LiveView, signs: Signs) -> Iterator[Line]:
+def _status_lines(view: LiveView, signs: Signs) -> Iterator[Line]:
     """The most important first."""
     yield (said(view.run or "?", signs, TextStyle.STRONG),)
     yield (said(view.state or "not known", signs, STATES.get(view.state, TextStyle.DOUBTFUL)),)

@@ -156,7 +156,7 @@ class Proving:
             self._look(self._process, moment)
             self._give_way(ranks, blamed(orders.plan, self.node))
         elif (wish := self._wish(orders, moment)) is not None:
-            self._answer(wish, ranks, errand(orders, self.node, reading), moment)
+            self._answer(wish, ranks, stress_request(orders, self.node, reading), moment)
         return self.newest
 
     def close(self) -> None:
@@ -240,7 +240,7 @@ def _outcome(
     )
 
 
-def errand(orders: Orders, node: str, reading: GpuReading | None) -> StressRequest:
+def stress_request(orders: Orders, node: str, reading: GpuReading | None) -> StressRequest:
     """What there is to test: every GPU; without any, as many processes as ranks run here."""
     there = () if reading is None else [gpu for gpu in reading.gpus if not gpu.lost]
     if there:

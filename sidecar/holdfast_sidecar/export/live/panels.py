@@ -294,7 +294,7 @@ def _headlines(scene: LiveContext, incidents: list[IncidentView]) -> Iterator[Li
     open_incident = incidents[0] if incidents and not incidents[0].is_over else None
     is_down = plan is not None and plan.state in ("evidence", "ended")
     if open_incident is not None and is_down and scene.waiting:
-        yield RED, f"it waits: {scene.waiting}; {_without_outlook(open_incident)}"
+        yield RED, f"it waits: {scene.waiting}; {_without_undecided(open_incident)}"
     else:
         if open_incident is not None:
             yield (RED if is_down else YELLOW), open_incident.title
@@ -309,7 +309,7 @@ def _headlines(scene: LiveContext, incidents: list[IncidentView]) -> Iterator[Li
     yield from _slow(scene)
 
 
-def _without_outlook(incident: IncidentView) -> str:
+def _without_undecided(incident: IncidentView) -> str:
     """What happened: that nothing is decided is not so where it is known what is waited for."""
     return incident.title.removesuffix(f"; {UNDECIDED}.")
 

@@ -117,7 +117,7 @@ def _by_clock(case: SlowCase) -> Iterator[Explanation]:
         yield Explanation(cause, FOUND * case.excess_in(*COMPUTING), text)
 
 
-def _by_company(case: SlowCase) -> Iterator[Explanation]:
+def _by_peers(case: SlowCase) -> Iterator[Explanation]:
     if case.witness.shared:
         explains_us = FOUND * case.excess_in("transfer", *COMPUTING)
         yield Explanation(SlowCause.GPU_SHARED, explains_us, case.witness.shared)
@@ -208,7 +208,7 @@ RULES = (
     _by_work,
     _by_collector,
     _by_recompiling,
-    _by_company,
+    _by_peers,
     _by_gpu_link,
     _by_clock,
     _by_memory,
