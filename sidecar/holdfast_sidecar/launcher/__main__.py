@@ -17,8 +17,7 @@ from pathlib import Path
 
 from holdfast.contract import environment, switches
 from holdfast.rank import attachment
-from holdfast_sidecar.launcher.console import say
-from holdfast_sidecar.launcher.shutdown import stand_aside
+from holdfast_sidecar.launcher.early import say, stand_aside
 
 OLDEST_TORCH = (2, 10)
 """In older ones `torch.load(weights_only=True)` can corrupt memory (CVE-2026-24747)."""

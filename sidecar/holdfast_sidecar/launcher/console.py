@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -92,22 +90,3 @@ def _is_among(one: Slowness, others: Sequence[Slowness]) -> bool:
         one.key == other.key or (one.cause is other.cause and not ranks.isdisjoint(other.ranks))
         for other in others
     )
-
-
-# What a launch says last. It goes to stderr, which nobody may read any more: a scheduler that asks
-# for the nodes back ends `tee` as well. The exit code is the same then.
-
-
-def say(line: str) -> None:
-    """Say it if anybody listens."""
-    try:
-        print(line, file=sys.stderr, flush=True)
-    except OSError:
-        _hear_no_more()
-
-
-def _hear_no_more() -> None:
-    """What is left in the stream must not fail again when the interpreter ends."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 2)
-    os.close(nowhere)

@@ -36,7 +36,7 @@ from holdfast_sidecar.config.settings import BadInput, CheckpointSettings, Setti
 from holdfast_sidecar.launcher import finished_jobs, ownership, sidecar_process
 from holdfast_sidecar.launcher.agent import HoldfastAgent, JobFailed, StockAgent
 from holdfast_sidecar.launcher.arguments import Arguments, Launch, make_launch
-from holdfast_sidecar.launcher.console import say
+from holdfast_sidecar.launcher.early import say
 from holdfast_sidecar.launcher.join import Entrance, Timeouts, read_timeouts
 from holdfast_sidecar.launcher.ownership import scheduler_launch
 from holdfast_sidecar.launcher.rank_process import SHARED_STORE_OFF, RankContext

@@ -247,6 +247,7 @@ NOT_TORCHS = {
     "Accelerate, Transformers": "_models _save_checkpoint _load_from_checkpoint",
     "torchdata": "_StatefulMultiProcessingDataLoaderIter",
     "our own": "_furnish _is_silent _last_sign_s _running_at",
+    "Slurm": "_TIME",
 }
 """Underscore names that our code reads of others than torch, outside `self`."""
 

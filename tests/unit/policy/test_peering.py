@@ -188,8 +188,8 @@ def verdict(
 def test_what_became_of_an_order() -> None:
     a, b = report("a", "p1"), report("b", "p1")
     assert verdict(a, b) == "Through"
-    assert verdict(a, report("b")) == "Pending"
-    assert verdict(a, report("b", "p0")) == "Pending"
+    assert verdict(a, report("b")) == "ReplicationPending"
+    assert verdict(a, report("b", "p0")) == "ReplicationPending"
     assert "node b did not fetch it" in verdict(a, report("b"), armed_for=11.0)
     assert verdict(a, b, armed_for=11.0) == "Through"
     assert "no snapshot of step 40" in verdict(report("a", copied="void"), b)
@@ -204,7 +204,7 @@ def test_a_snapshot_that_gradients_put_off_is_copied_where_it_was_taken() -> Non
         ORDER, PLAN, nodes_of(report("a", step=43), report("b", step=43)), (), 1.0
     ) == (replication.Moved(43))
     waiting = NodeReport("b", "i", 1, 2, 7, 2, True, snapshot=SnapshotReport(2))
-    assert verdict(report("a", step=43), waiting) == "Pending"
+    assert verdict(report("a", step=43), waiting) == "ReplicationPending"
     assert "different boundaries" in verdict(report("a", step=43), report("b", step=44))
 
 

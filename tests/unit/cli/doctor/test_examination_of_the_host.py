@@ -8,7 +8,7 @@ import pytest
 from testing.fake_node import FakeSysfs
 
 from holdfast_sidecar.cli.doctor import Check, gpu, host
-from holdfast_sidecar.cli.doctor.command import page
+from holdfast_sidecar.cli.doctor.command import checks_page
 from holdfast_sidecar.cli.doctor.host import may_trace_children
 from holdfast_sidecar.components.host.readings import CgroupReading, MemoryErrors, Sensor
 from holdfast_sidecar.components.network.rdma import Selection
@@ -109,7 +109,7 @@ def test_the_page_groups_checks_by_part() -> None:
         Check("bb", "warn", "two", "first"),
         Check("c", "fail", "three", "second"),
     ]
-    assert page(checks) == (
+    assert checks_page(checks) == (
         "first\n  ok    a   one\n  warn  bb  two\n\nsecond\n  fail  c   three\n\n"
         "3 checks: 1 failed, 1 warned"
     )
