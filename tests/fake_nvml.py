@@ -36,5 +36,5 @@ def fresh_pynvml(library: Path) -> ModuleType:
     module = importlib.util.module_from_spec(found)
     sys.modules["pynvml"] = module
     found.loader.exec_module(module)
-    module.nvmlLib = ctypes.CDLL(str(library))
+    vars(module)["nvmlLib"] = ctypes.CDLL(str(library))
     return module

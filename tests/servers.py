@@ -238,7 +238,7 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def wait_until(is_so: Callable[[], bool], what: str, timeout_s: float = 15.0) -> None:
+def wait_until(is_so: Callable[[], object], what: str, timeout_s: float = 15.0) -> None:
     """Look again and again; fail the test when it does not become so."""
     deadline = time.monotonic() + timeout_s
     while not is_so():

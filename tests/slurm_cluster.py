@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import cast
 
 import psutil
 import pytest
@@ -94,7 +95,7 @@ class SlurmCluster:
     ) -> str:
         """The job's number."""
         command = ["sbatch", "--parsable", *options, str(script), *arguments]
-        told = self.run(*command, **environment)
+        told = self.run(*command, check=True, **environment)
         return told.strip().split(";")[0]
 
     def job(self, number: str) -> dict[str, str]:
@@ -120,7 +121,11 @@ class SlurmCluster:
 
     def lose(self, name: str) -> None:
         """Let a node be gone at once: its daemon, who keeps its steps, and all that they run."""
-        (daemon,) = [one for one in self.daemons if list(one.args)[-2:] == ["-N", name]]
+        (daemon,) = [
+            one
+            for one in self.daemons
+            if list(cast("tuple[str, ...]", one.args))[-2:] == ["-N", name]
+        ]
         daemon.kill()
         daemon.wait()
         self.daemons.remove(daemon)

@@ -283,7 +283,7 @@ class Run:
         )
 
 
-def _read(path: Path) -> dict[str, object]:
+def _read(path: Path) -> dict[str, Any]:
     try:
         found = json.loads(path.read_text())
     except (FileNotFoundError, ValueError):

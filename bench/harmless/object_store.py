@@ -54,7 +54,10 @@ def ailing_store(slow_s: float = 0.0, share: float = 0.0) -> Step:
 
     def before(run: Run) -> None:
         try:
-            from moto.server import DomainDispatcherApplication, create_backend_app
+            from moto.moto_server.werkzeug_app import (
+                DomainDispatcherApplication,
+                create_backend_app,
+            )
             from werkzeug.serving import make_server
         except ImportError as reason:
             raise NotRun(f"no object store: {reason}") from None

@@ -142,12 +142,12 @@ def foreign_folders(run: Run) -> None:
 
 
 def _preload(run: Run, name: str) -> None:
-    library = run.directory / f"{name}.so"
-    command = ["cc", "-shared", "-fPIC", "-O1", "-o", library, SHIMS / f"{name}.c", "-ldl"]
+    library, source = str(run.directory / f"{name}.so"), str(SHIMS / f"{name}.c")
+    command = ["cc", "-shared", "-fPIC", "-O1", "-o", library, source, "-ldl"]
     built = subprocess.run(command, capture_output=True, text=True, check=False)
     if built.returncode:
         raise NotRun(f"cc: {built.stderr.strip()}")
-    run.more["LD_PRELOAD"] = str(library)
+    run.more["LD_PRELOAD"] = library
 
 
 def _offset_file(run: Run) -> Path:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
+from testing.alerting import ALERTMANAGER, PROMETHEUS
 from testing.pager import PAGER, TICKETS, Notice, Receiver
 
 from bench.benchmark import Sample
@@ -20,14 +21,7 @@ from bench.launch.job import Job, free_port
 from bench.launch.names import SGD
 from bench.launch.processes import kill, kill_marked, read_marked
 from bench.launch.steps import steady
-from bench.oncall.monitors import (
-    ALERTMANAGER,
-    PROMETHEUS,
-    Series,
-    alertmanager,
-    found,
-    prometheus,
-)
+from bench.oncall.monitors import Series, alertmanager, found, prometheus
 from bench.oncall.names import SCRAPE_JOB
 from bench.oncall.shipped import RUNBOOKS, write_alertmanager, write_prometheus
 

@@ -8,8 +8,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from testing.alerting import PROMETHEUS
+
 from bench.oncall.fleet import Fleet, serving
-from bench.oncall.monitors import PROMETHEUS, Prometheus, Series, found, prometheus
+from bench.oncall.monitors import Prometheus, Series, found, prometheus
 from bench.oncall.names import SCRAPE_JOB
 from bench.oncall.shipped import write_prometheus
 from bench.oncall.yesterday import write_blocks

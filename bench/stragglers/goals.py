@@ -43,7 +43,7 @@ def _found(samples: Sequence[Sample]) -> list[Figure]:
         ),
         middle("simulated, slow ranks that the statistics allow", "ranks", [float(len(plain))]),
         middle("simulated, steps until a slow rank is found", "steps", after),
-        middle("the same, p98", "steps", [percentile(after, 0.98)] if after else []),
+        middle("the same, p98", "steps", _one(percentile(after, 0.98))),
         middle(
             "the same, where likeness of steps and noise of peers allow it too",
             "share",
@@ -108,7 +108,7 @@ def _soon(slow: Sequence[Sample]) -> float | None:
     if not slow:
         return None
     soon = sum(one["found_after"] is not None and one["found_after"] <= STEPS for one in slow)
-    return soon / len(slow)
+    return float(soon / len(slow))
 
 
 def _part(right: int, wrong: int) -> float | None:

@@ -49,7 +49,7 @@ def names(one: Mapping[str, Any], episode: Episode) -> bool:
     several ranks: whoever blames one rank alone for it blames it wrongly."""
     if episode.cause in LINKS:
         return len(one["ranks"]) > 1
-    return one["ranks"] == [episode.rank]
+    return bool(one["ranks"] == [episode.rank])
 
 
 def false_alarms(plan: Plan, standings: Sequence[Standing]) -> list[dict[str, Any]]:

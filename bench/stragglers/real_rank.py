@@ -57,7 +57,7 @@ class Batches(Sequence[int]):
         return step
 
 
-class Slowly(torch.autograd.Function):
+class Slowly(torch.autograd.Function):  # type: ignore[misc]
     """Its backward pass takes as long as it is told to."""
 
     @staticmethod

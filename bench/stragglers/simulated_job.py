@@ -123,7 +123,7 @@ class SimulatedJob:
         columns.update(parts)
         columns["steps"] = self._ordinary(step, columns)
         columns.update(
-            rank=numpy.arange(count),
+            rank=numpy.arange(count, dtype=float),
             step=numpy.full(count, step),
             stride=numpy.ones(count),
             total=total,
@@ -196,7 +196,7 @@ class SimulatedJob:
 
     def _ordinary(self, step: int, columns: Columns) -> Array:
         scenario = self.scenario
-        ordinary = ((columns["compiled"] == 0) & (columns["lost"] == 0)).astype(float)
+        ordinary: Array = ((columns["compiled"] == 0) & (columns["lost"] == 0)).astype(float)
         for every in (scenario.evaluates_every, scenario.saves_every):
             if every and step % every == 0:
                 columns["lost"] = columns["lost"] + 2.0 * scenario.step_us

@@ -8,10 +8,14 @@ scripts of their own have it whole.
 
 import sys
 from types import ModuleType
+from typing import Any
 
 
 class Absent(ModuleType):
     """What eager training asks of torch._dynamo."""
+
+    utils: Any
+    trace_rules: Any
 
     def disable(self, function=None, recursive=True, **_):
         return function if function is not None else lambda decorated: decorated

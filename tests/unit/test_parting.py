@@ -81,7 +81,9 @@ def scene(tmp_path: Path) -> Scene:
 def test_what_was_before_a_loss_that_was_not_finite_is_written(scene: Scene) -> None:
     held = replace(HELD, held={"0": [40, 39], "1": [40, 39]})
     scene.rescue(ranks=(rank(0), rank(1, onset_step=40)), held=held)
-    assert scene.desk.asked[0].order.step == 39
+    written = scene.desk.asked[0]
+    assert isinstance(written, WriteParts)
+    assert written.order.step == 39
 
 
 def test_the_newest_step_that_all_ranks_hold_is_written_and_sealed(scene: Scene) -> None:

@@ -20,17 +20,17 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 import holdfast
 
 
-class Numbers(Dataset[torch.Tensor]):
+class Numbers(Dataset[torch.Tensor]):  # type: ignore[misc]
     """As many samples as steps, for this rank."""
 
     def __len__(self) -> int:
-        return odd.STEPS
+        return int(odd.STEPS)
 
     def __getitem__(self, index: int) -> torch.Tensor:
         return odd.batch(index)
 
 
-class Stream(IterableDataset[torch.Tensor]):
+class Stream(IterableDataset[torch.Tensor]):  # type: ignore[misc]
     """The same without a length."""
 
     def __iter__(self) -> Iterator[torch.Tensor]:

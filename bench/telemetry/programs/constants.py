@@ -14,6 +14,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, disable_created
 from prometheus_client.exposition import start_http_server
 from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
 
 LIVES_S = 600.0
 
@@ -27,10 +28,10 @@ def furnish(page: str, registry: CollectorRegistry) -> None:
             metric = kind(name, family.documentation, labels, registry=registry)
             for sample in samples:
                 child = metric.labels(**sample.labels) if labels else metric
-                child.inc(sample.value) if kind is Counter else child.set(sample.value)
+                child.inc(sample.value) if isinstance(child, Counter) else child.set(sample.value)
 
 
-def _by_name(family: Metric) -> Iterator[tuple[str, list]]:
+def _by_name(family: Metric) -> Iterator[tuple[str, list[Sample]]]:
     names = dict.fromkeys(sample.name for sample in family.samples)
     for name in names:
         yield name, [sample for sample in family.samples if sample.name == name]
@@ -38,7 +39,7 @@ def _by_name(family: Metric) -> Iterator[tuple[str, list]]:
 
 def main() -> None:
     """Serve for a while at most; whoever started it ends it sooner."""
-    disable_created_metrics()
+    disable_created_metrics()  # type: ignore[no-untyped-call]
     registry = CollectorRegistry()
     furnish(Path(sys.argv[1]).read_text(), registry)
     server, _ = start_http_server(0, addr="127.0.0.1", registry=registry)

@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import sys
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -35,14 +36,17 @@ def test_a_stopped_rank_and_a_killed_one_are_named_with_hooks_and_without(ground
     pids = ground.await_ranks(3)
     outside = ground.attach("dark", f"--pid={job.process.pid}")
     for watch in (hooked, outside):
-        ground.await_that(lambda w=watch: w.output.count("watching rank") == 3, "all are watched")
+        all_are = partial(lambda w: w.output.count("watching rank") == 3, watch)
+        ground.await_that(all_are, "all are watched")
         for rank, pid in pids.items():
             assert f"watching rank {rank} (process {pid})" in watch.output
     ground.await_that(lambda: "attached, attempt 0, 3 ranks, healthy" in status(ground), "healthy")
 
     os.kill(pids[1], signal.SIGSTOP)
     for watch in (hooked, outside):
-        ground.await_that(lambda w=watch: "incident" in w.output, "the stopped rank is named")
+        ground.await_that(
+            partial(lambda w: "incident" in w.output, watch), "the stopped rank is named"
+        )
     ground.await_that(lambda: "(training.py:" in hooked.output, "it is told where ranks stood")
     seen, dark = ground.explain("seen"), ground.explain("dark")
     for story in (seen, dark):
@@ -56,7 +60,7 @@ def test_a_stopped_rank_and_a_killed_one_are_named_with_hooks_and_without(ground
 
     os.kill(pids[1], signal.SIGCONT)
     for watch in (hooked, outside):
-        ground.await_that(lambda w=watch: "over after" in w.output, "it goes on")
+        ground.await_that(partial(lambda w: "over after" in w.output, watch), "it goes on")
     assert job.process.poll() is None
 
     os.kill(pids[2], signal.SIGKILL)

@@ -46,8 +46,8 @@ def test_through_a_killed_rank_and_a_killed_leader_the_sum_is_the_wall_clock(
     job.await_steps(20)
     told: dict[str, float] = {}
     job.await_that(lambda: bool(told.update(exported(job)) or told), "a leader tells of it")
-    for node in job.nodes.values():
-        assert node.wait() == 0, job.story()
+    for launcher in job.nodes.values():
+        assert launcher.wait() == 0, job.story()
     account = account_of(job, before)
     plan_began_s = float(account.run)
     assert began_s <= account.began_us / MICRO <= plan_began_s < account.at_us / MICRO

@@ -17,6 +17,7 @@ from tests import servers
 from tests.end_to_end.faults.job import Job
 
 from holdfast_sidecar.config.addresses import parse_address
+from holdfast_sidecar.config.settings import RedisSettings
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(240)]
 
@@ -83,7 +84,7 @@ class CutJob:
     def start(self, options: Sequence[str] = ("--nnodes=2",)) -> None:
         for node, way in self.ways.items():
             server = self.job.server
-            self.job.server = servers.Server((), servers.RedisSettings(url=way.url), Path("/"))
+            self.job.server = servers.Server((), RedisSettings(url=way.url), Path("/"))
             self.job.start(node, list(options), ["endless"])
             self.job.server = server
 

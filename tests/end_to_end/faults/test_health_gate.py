@@ -69,8 +69,8 @@ def test_an_unfit_node_waits_and_a_drained_one_is_left_out(
     holdfast(job, "node", "drain", drained, "--for", "1h", "--reason", "a loud fan")
     assert drained in members(job)
     left = (members(job) - {drained}).pop()
-    told = holdfast(job, "node", "drain", drained, "--now", "--no-save", "--reason", "a loud fan")
-    assert "attempt 1 runs" in told
+    said = holdfast(job, "node", "drain", drained, "--now", "--no-save", "--reason", "a loud fan")
+    assert "attempt 1 runs" in said
     job.await_stepping(2, attempt=1)
     assert members(job) == {left, spare}
     assert nodes(job)[drained]["place"] == "outside"
@@ -80,9 +80,9 @@ def test_an_unfit_node_waits_and_a_drained_one_is_left_out(
     # Returned, it waits as a spare; it may be put to the test, and who trains may not.
     holdfast(job, "node", "return", drained)
     assert nodes(job)[drained]["place"] == "spare"
-    told = holdfast(job, "nodes", "test", drained)
-    assert f"node {drained}: nothing is wrong" in told
-    assert "GFLOP/s" in told
+    said = holdfast(job, "nodes", "test", drained)
+    assert f"node {drained}: nothing is wrong" in said
+    assert "GFLOP/s" in said
     assert "ranks run there" in holdfast(job, "nodes", "test", left, code=1)
     job.finish()
 

@@ -34,7 +34,7 @@ def listening(pids: list[int]) -> set[tuple[str, int]]:
     return {
         (found.laddr.ip, found.laddr.port)
         for found in psutil.net_connections("tcp")
-        if found.pid in pids and found.status == psutil.CONN_LISTEN
+        if found.pid in pids and found.status == psutil.CONN_LISTEN and found.laddr
     }
 
 
@@ -45,7 +45,7 @@ def assert_nothing_is_left(job: Job, pids: list[int], ports: set[tuple[str, int]
     still = {
         (c.laddr.ip, c.laddr.port)
         for c in psutil.net_connections("tcp")
-        if c.status == psutil.CONN_LISTEN
+        if c.status == psutil.CONN_LISTEN and c.laddr
     }
     assert not ports & still
     assert left_in_dev_shm(pids) == []

@@ -128,7 +128,9 @@ def resumable(until, pause_s):
 
 def lagging(node):
     """Twice as long in forward on this node's first rank, once that is said."""
-    torch = joined()
+    joined()
+    import torch
+
     import holdfast
 
     class Tired(torch.nn.Linear):

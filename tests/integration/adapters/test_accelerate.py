@@ -42,12 +42,14 @@ def test_an_ordered_step_is_saved_where_holdfast_says_and_loaded_from_there(
     assert watched.reply == "SAVED"
     assert not (tmp_path / "own" / "checkpoints").exists()
     assert accelerator.project_configuration is naming
+    assert job._savable.load is not None
     job._savable.load(str(watched.saved(2)), 2)
     assert model.weight.tolist() == [[1.0, 1.0]]
 
 
 def test_what_accelerate_did_not_save_is_refused(tmp_path: Path) -> None:
     job = adapter.attach(Accelerator(cpu=True))
+    assert job._savable.load is not None
     with pytest.raises(LoadFailed, match="not saved by Accelerate"):
         job._savable.load(str(tmp_path), 2)
 

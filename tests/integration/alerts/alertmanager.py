@@ -95,7 +95,7 @@ class Alertmanager:
 
 
 def _shortened(url: str) -> str:
-    return yaml.safe_dump(_with_webhooks(url))
+    return str(yaml.safe_dump(_with_webhooks(url)))
 
 
 @contextmanager

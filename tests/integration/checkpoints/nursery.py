@@ -32,7 +32,7 @@ def be_rank(rank):
 
 def await_all(pids, timeout_s):
     """Exit codes; whoever is still there at the deadline is killed and counts as None."""
-    codes = {}
+    codes: dict[int, int | None] = {}
     end_s = time.monotonic() + timeout_s
     while len(codes) < len(pids):
         for pid in pids:

@@ -125,7 +125,7 @@ def holdfast(home: Path) -> CliRunner:
 
 
 @pytest.fixture
-def run(holdfast: CliRunner):  # type: ignore[no-untyped-def]
+def run(holdfast: CliRunner):
     def invoke(*arguments: str) -> Result:
         return holdfast.invoke(cli, arguments, prog_name="holdfast")
 

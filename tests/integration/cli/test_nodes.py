@@ -2,6 +2,7 @@ import dataclasses
 import json
 import threading
 import time
+from collections.abc import Callable
 
 import pytest
 
@@ -46,7 +47,9 @@ def forget(job, request):
 @pytest.fixture
 def leader(job):
     """Answers each request with what a test wants done about it."""
-    answers, seen, ended = {}, [], threading.Event()
+    answers: dict[str, Callable[[Request], object]] = {}
+    seen: list[Request] = []
+    ended = threading.Event()
 
     def lead():
         while not ended.wait(0.02):
@@ -374,18 +377,18 @@ def test_status_says_who_waits_as_unfit(job, run):
 
 
 def test_a_verdict_of_an_older_writer_is_none_and_of_a_newer_one_is_read():
-    assert (
-        decode(
-            NodeReport,
-            '{"node":"a","incarnation":"i","beat":1,"floor_attempt":1,'
-            '"floor_epoch":1,"attempt":1,"launcher_alive":true}',
-        ).gate
-        is None
+    report = decode(
+        NodeReport,
+        '{"node":"a","incarnation":"i","beat":1,"floor_attempt":1,'
+        '"floor_epoch":1,"attempt":1,"launcher_alive":true}',
     )
+    assert report is not None
+    assert report.gate is None
     assert decode(GateVerdict, '{"state":"fit","more":1}') == GateVerdict("fit")
     plan = decode(
         Plan,
         '{"attempt":1,"epoch":1,"state":"running","outside":[{"part":"m","node":"b",'
         '"since_unix_s":0,"until_unix_s":1}]}',
     )
+    assert plan is not None
     assert plan.outside[0].is_drained is False

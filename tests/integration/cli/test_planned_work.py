@@ -1,6 +1,7 @@
 import dataclasses
 import threading
 import time
+from collections.abc import Callable
 
 import pytest
 
@@ -30,7 +31,9 @@ def requests(job):
 @pytest.fixture
 def leader(job):
     """Answers each request with what a test wants done about it."""
-    answers, seen, ended = {}, [], threading.Event()
+    answers: dict[str, Callable[[Request], object]] = {}
+    seen: list[Request] = []
+    ended = threading.Event()
 
     def lead():
         while not ended.wait(0.02):

@@ -19,7 +19,7 @@ pytestmark = [
 @pytest.fixture
 def mount(tmp_path: Path):
     """Mounts a tmpfs with these options and takes it away again."""
-    mounted = []
+    mounted: list[Path] = []
 
     def make(options: str) -> Path:
         path = tmp_path / f"tmpfs-{len(mounted)}"

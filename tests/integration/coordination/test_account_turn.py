@@ -106,7 +106,7 @@ def test_the_server_s_script_does_what_the_twin_in_memory_does(server: Server, s
     for _ in range(150):
         if held and chance.random() < 0.2:
             held = rewound(held, chance.choice([-2, 3, 15, 4000]) * S)
-            client.hset(key, mapping=held)
+            client.hset(key, mapping=dict(held.items()))
         turn = some_turn(chance, seen)
         told = dict(store.turn_account(lease, turn))
         held = turned(held, turn, int(told["at"]))

@@ -29,7 +29,7 @@ def works(store: Store) -> bool:
     return (
         lease == Lease(1, "a")
         and store.order(lease, Section.PLAN, "current", "1", None)
-        and store.wait(1)
+        and bool(store.wait(1))
         and store.read().section(Section.PLAN) == {"current": "1"}
     )
 

@@ -468,9 +468,11 @@ def test_both_twins_answer_alike(server: Server) -> None:
             if what == "campaign":
                 answers.append(store.campaign(name, LONG_S, floor))
             elif what == "resign":
-                answers.append(store.resign(name))
+                store.resign(name)
+                answers.append(None)
             elif what == "report":
-                answers.append(store.report(Section.NODES, name, value))
+                store.report(Section.NODES, name, value)
+                answers.append(None)
             elif what == "claim":
                 answers.append(store.claim(Section.NODES, name, value or "", expected))
             else:

@@ -63,7 +63,7 @@ def write(name: str, text: str) -> None:
 
 
 if __name__ == "__main__":
-    connection.RedisStore = StruckStore  # type: ignore[misc]
+    connection.RedisStore = StruckStore  # type: ignore[attr-defined]
     from holdfast_sidecar.cli.main import main
 
     main()

@@ -36,7 +36,8 @@ def become(request):
 
 def await_orders():
     """Fork until nobody asks any more; a rank returns what it is to run."""
-    poll, living, unread = select.poll(), {}, b""
+    poll, unread = select.poll(), b""
+    living: dict[int, tuple[int, str]] = {}
     poll.register(REQUESTS, select.POLLIN)
     while True:
         for handle, _ in poll.poll():

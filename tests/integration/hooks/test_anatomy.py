@@ -85,7 +85,7 @@ TWO_RANKS = """
 
 
 def middle(records: list[Record], part: str) -> float:
-    return statistics.median(getattr(record, part) for record in records)
+    return float(statistics.median(getattr(record, part) for record in records))
 
 
 def test_a_slow_peer_is_waited_for_and_makes_nobodys_own_backward_pass_longer(stage) -> None:

@@ -6,6 +6,7 @@ import fcntl
 import os
 import signal
 import sys
+from typing import IO, cast
 
 import pytest
 
@@ -20,7 +21,9 @@ STUB = """
 
 
 def owner(stage) -> int:
-    return page.parse_identity_zone(stage.read()).pid
+    identity = page.parse_identity_zone(stage.read())
+    assert identity is not None
+    return identity.pid
 
 
 def is_free(stage) -> bool:
@@ -202,11 +205,12 @@ def test_of_many_that_claim_at_once_exactly_one_gets_the_page(stage) -> None:
         for _ in range(5)
     ]
     stage.started.extend(claimers)
-    for claimer in claimers:
-        assert claimer.stdout.readline() == "ready\n"
-    for claimer in claimers:
-        claimer.stdin.write("go\n")
-        claimer.stdin.flush()
-    won = [[int(claimer.stdout.readline()) for _ in range(40)] for claimer in claimers]
+    pipes = [(cast("IO[str]", one.stdin), cast("IO[str]", one.stdout)) for one in claimers]
+    for _, said in pipes:
+        assert said.readline() == "ready\n"
+    for told, _ in pipes:
+        told.write("go\n")
+        told.flush()
+    won = [[int(said.readline()) for _ in range(40)] for _, said in pipes]
     assert [sum(round_) for round_ in zip(*won, strict=True)] == [1] * 40
     assert len(stage.page_names()) == 40

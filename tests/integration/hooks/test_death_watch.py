@@ -7,6 +7,7 @@ import queue
 import select
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -101,7 +102,7 @@ def start(stage, body: str, before: str = "pass", attempt: int = 0) -> subproces
     indented = "".join(f"    {line}\n" for line in body.strip().splitlines())
     env = stage.environment(PYTHONPATH=stage.stub_torch(), HOLDFAST_ATTEMPT=str(attempt))
     process = subprocess.Popen(
-        [os.sys.executable, str(stage.script(f"    {before}{RANK}{indented}"))],
+        [sys.executable, str(stage.script(f"    {before}{RANK}{indented}"))],
         env=env,
         cwd=stage.folder,
         stdin=subprocess.PIPE,
@@ -109,12 +110,18 @@ def start(stage, body: str, before: str = "pass", attempt: int = 0) -> subproces
         text=True,
     )
     stage.started.append(process)
-    assert process.stdout.readline() == "ready\n"
+    assert said(process) == "ready\n"
     return process
+
+
+def said(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline()
 
 
 def release(process: subprocess.Popen[str]) -> None:
     """Let the rank do what comes after `go_on`."""
+    assert process.stdin is not None
     process.stdin.write("go\n")
     process.stdin.flush()
 
@@ -193,7 +200,7 @@ go_on()
     release(process)
     assert watcher.is_told()
     assert not watcher.look().has_died
-    assert process.stdout.readline() == "ready\n"
+    assert said(process) == "ready\n"
     watcher.begin("the-new-program")
     process.kill()
     assert watcher.told.get(timeout=SOON_S) == ("the-new-program", True)
@@ -216,7 +223,7 @@ go_on()
     assert watcher.is_told()
     for _ in range(50):
         assert not watcher.look().has_died
-    assert process.stdout.readline() == "ready\n"
+    assert said(process) == "ready\n"
 
 
 def test_a_main_thread_that_leaves_the_others_behind_is_no_death(stage, watcher) -> None:

@@ -45,7 +45,8 @@ END = "print([one.detach().double().sum().item() for one in model.parameters()])
 def flops(stage, rank: int = 0) -> tuple[float, float]:
     assert stage.word(Word.HOOK_ERRORS, rank) == 0
     words = (Word.MODEL_FLOPS, Word.HARDWARE_FLOPS)
-    return tuple(bits_float(stage.word(word, rank)) for word in words)
+    model, hardware = (bits_float(stage.word(word, rank)) for word in words)
+    return model, hardware
 
 
 def test_without_a_word_of_its_own_they_are_six_for_each_parameter_and_token_id(stage) -> None:

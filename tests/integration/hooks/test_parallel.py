@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import statistics
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -101,7 +102,8 @@ class Job:
     def waits_us(self, rank: int) -> list[float]:
         """In each slot."""
         return [
-            self.typical(rank, lambda record, slot=slot: record.waits_us[slot]) for slot in range(4)
+            self.typical(rank, partial(lambda slot, record: record.waits_us[slot], slot))
+            for slot in range(4)
         ]
 
     def communicating_us(self, rank: int) -> float:

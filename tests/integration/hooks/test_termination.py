@@ -8,6 +8,7 @@ import subprocess
 import time
 
 import pytest
+from tests.integration.hooks.conftest import Stage
 
 from holdfast.contract import environment
 from holdfast.contract.page import END_SIGNAL, Flag, Word
@@ -29,12 +30,12 @@ ATTACHED = """
 """
 
 
-def held(stage) -> dict[str, str]:
-    return stage.environment(**{environment.HOLDS_TERMINATION: "1"})
+def held(stage: Stage) -> dict[str, str]:
+    return stage.environment() | {environment.HOLDS_TERMINATION: "1"}
 
 
 def start(stage, text: str, env: dict[str, str] | None = None) -> subprocess.Popen[str]:
-    rank = stage.start(ATTACHED + text, env or held(stage))
+    rank: subprocess.Popen[str] = stage.start(ATTACHED + text, env or held(stage))
     stage.wait_until(lambda: (stage.folder / "ready").exists() or rank.poll() is not None)
     assert rank.poll() is None, rank.communicate()
     return rank

@@ -62,7 +62,9 @@ def kill_while_reading(stage, seed: int) -> None:
     after_kill, torn_after_kill = check(data, published)
     assert (after_kill, torn_after_kill) == (RING_CAPACITY - 1, 0)
     assert page.parse_words(data)[Word.STEP] in (published, published - 1)
-    assert page.parse_identity_zone(data).pid == writer.pid
+    identity = page.parse_identity_zone(data)
+    assert identity is not None
+    assert identity.pid == writer.pid
     assert torn == 0
     (stage.pages / page.page_name(0, 0)).unlink()
 

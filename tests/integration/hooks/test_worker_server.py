@@ -8,6 +8,7 @@ import signal
 from pathlib import Path
 
 import pytest
+from tests.integration.hooks.conftest import Stage
 
 from holdfast.contract import environment, page
 from holdfast.contract.page import Word
@@ -29,7 +30,7 @@ JOIN = """
 """
 
 
-def page_of(stage, rank: int) -> Path:
+def page_of(stage: Stage, rank: int) -> Path:
     return stage.pages / page.page_name(0, rank)
 
 
@@ -73,7 +74,9 @@ def test_who_holds_its_gil_is_named_by_what_all_tell_and_so_is_one_that_is_stopp
         "0": Members("default_pg", (0, 1, 2)),
         "1": Members("mesh_tp", (0, 1)),
     }
-    assert list(read_members(page_of(stage, 2).with_suffix(page.GROUPS_SUFFIX))) == ["0"]
+    members = read_members(page_of(stage, 2).with_suffix(page.GROUPS_SUFFIX))
+    assert members is not None
+    assert list(members) == ["0"]
     told = [
         json.loads(page_of(stage, rank).with_suffix(page.GROUPS_SUFFIX).read_text())["1"]
         for rank in (0, 1)

@@ -35,6 +35,7 @@ def test_a_script_is_recorded_without_a_line_changed(stage) -> None:
     ended = stage.run(TRAIN)
     assert (ended.code, ended.err) == (0, "")
     identity = page.parse_identity_zone(stage.read())
+    assert identity is not None
     assert (identity.job, identity.node, identity.rank) == ("job", "node", 0)
     assert stage.word(Word.STEP) == stage.word(Word.OPTIMIZER_CALLS) == 20
     assert stage.ending() is Ending.FINISHED

@@ -20,7 +20,7 @@ from holdfast_sidecar.records.formatting import span
 from holdfast_sidecar.records.plan import Incident
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser
+    from playwright.sync_api import Browser, Position
 
 pytestmark = pytest.mark.browser
 
@@ -99,7 +99,7 @@ def test_pointing_at_a_cell_tells_what_it_is(browser: Browser, site: Site) -> No
     with visit(browser) as visited:
         shown(visited, site)
         size = visited.page.evaluate("sizes(64, 30, document.getElementById('heat').clientWidth)")
-        at = {"x": GUTTER + 10.5 * size["wide"], "y": 5.5 * size["high"]}
+        at: Position = {"x": GUTTER + 10.5 * size["wide"], "y": 5.5 * size["high"]}
         visited.page.locator("#heat").hover(position=at)
         told = text(visited, "#cell")
         assert told.startswith("rank 5 on node-0")

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -162,7 +164,7 @@ def test_in_step_every_snapshot_is_confirmed_to_its_rank(make: Making) -> None:
             path = nodes.nodes[node].shm / page.page_name(0, 0)
             set_page_word(path, page.Word.SNAPSHOT_EXISTING, step)  # of the step before: + 1 - 1
         for node in ("a", "b"):
-            nodes.until(lambda node=node, step=step: confirmed(nodes, node) == step, f"step {step}")
+            nodes.until(partial(is_confirmed, nodes, node, step), f"step {step}")
     nodes.tick()
     assert copies(nodes, "b") == {"0": [5, 4]}
     assert data_of(copy_path(nodes, "b", 0, 5))[1] == bytes([5]) * 999
@@ -173,13 +175,17 @@ def confirmed(nodes: TwoNodes, node: str) -> int:
     return -1 if order is None or order.is_withdrawn else order.step
 
 
+def is_confirmed(nodes: TwoNodes, node: str, step: int) -> bool:
+    return confirmed(nodes, node) == step
+
+
 def test_in_step_what_others_may_need_is_not_overwritten(make: Making) -> None:
     """Rank 0 is ahead of the rest: nobody knows yet that step 1 exists, so step 2 waits."""
     nodes = make({"a": (0,), "b": (1,)}, SnapshotSettings(peer="sync"))
     nodes.order = standing({"a": "b"})
     for step in (0, 1):
         nodes.nodes["a"].seal(0, step, step, 0, bytes([step]))
-        nodes.until(lambda step=step: confirmed(nodes, "a") == step)
+        nodes.until(partial(is_confirmed, nodes, "a", step))
     nodes.nodes["a"].seal(0, 2, 2, 0, b"two")
     for _ in range(20):
         nodes.woken.wait(0.02)
@@ -425,7 +431,7 @@ def test_what_is_fetched_before_a_resume_is_not_capped(make: Making) -> None:
     nodes.until(marker.exists)
     assert json.loads(marker.read_text())["ok"] is True
     own = nodes.nodes["a"].shm / OWN_DIRECTORY
-    assert sorted(data_of(path)[0] for path in own.iterdir()) == [4, 4, 5, 5]
+    assert Counter(data_of(path)[0] for path in own.iterdir()) == {4: 2, 5: 2}
 
 
 def behind_a_link(make: Making, data: bytes) -> tuple[TwoNodes, tuple[str, int], Path]:

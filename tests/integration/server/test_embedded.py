@@ -38,7 +38,8 @@ def home(short_path: Path) -> Path:
 
 @pytest.fixture(params=["unix", "tcp"])
 def listen(request: pytest.FixtureRequest) -> Literal["unix", "tcp"]:
-    return request.param
+    way: Literal["unix", "tcp"] = request.param
+    return way
 
 
 @pytest.fixture

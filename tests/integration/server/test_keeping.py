@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -73,7 +74,7 @@ def outlive_kills(server: EmbeddedServer) -> None:
         for count in (1, 2):
             store.report(Section.NODES, "a", "here")
             os.kill(keeper.pid, signal.SIGKILL)
-            await_that(lambda count=count: len(told) == count, "it is said")
+            await_that(partial(lambda count: len(told) == count, count), "it is said")
             assert store.read().section(Section.NODES) == {}
             pids.append(keeper.pid)
         assert len(set(pids)) == 3

@@ -81,7 +81,7 @@ def scrape_block(*addresses: str, shipped: str = "prometheus.yml") -> str:
     block["http_sd_configs"] = [
         {**first, "url": address, "refresh_interval": "1s"} for address in addresses
     ]
-    return yaml.safe_dump({"global": config["global"], "scrape_configs": [block]})
+    return str(yaml.safe_dump({"global": config["global"], "scrape_configs": [block]}))
 
 
 def all_up(seen: dict[str, float]) -> bool:

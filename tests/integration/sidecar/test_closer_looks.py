@@ -13,6 +13,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -180,9 +181,8 @@ def found() -> Iterator[dict[str, Inspection]]:
         for process in started.values():
             assert process.stdout is not None
             assert process.stdout.readline() == b"ready\n"
-            wait_for(
-                lambda call=Path(f"/proc/{process.pid}/syscall"): call.read_text()[:3] != "run"
-            )
+            call = Path(f"/proc/{process.pid}/syscall")
+            wait_for(partial(lambda call: call.read_text()[:3] != "run", call))
         time.sleep(0.2)
         probe = CloserProbe()
         looks = [look_of(number, process.pid) for number, process in enumerate(started.values())]

@@ -63,8 +63,10 @@ def test_a_wedged_driver_is_found_and_the_page_keeps_fresh(node: Node, fake_nvml
     assert {probe for probe in ("gpu", "gpu_events") if is_up(page, probe)} == set()
     for check in ("gpus", "recovery", "gpu memory", "pcie", "nvlink"):
         assert f'gate_check_passed{{check="{check}"' not in page
-    gate = node.report().gate
-    assert (gate.gpus, gate.gpus_all) == (None, 8)
+    report = node.report()
+    assert report is not None
+    assert report.gate is not None
+    assert (report.gate.gpus, report.gate.gpus_all) == (None, 8)
     fake_nvml.release()
     wait_for(lambda: not node.findings("nvml_wedged"))
     page = node.ask("/metrics")

@@ -16,7 +16,7 @@ def be_slow() -> None:
             time.sleep(0.3)
         return write(self, data)
 
-    shards._Hashing.write = slow
+    shards._Hashing.write = slow  # type: ignore[method-assign]
 
 
 def hang() -> None:
@@ -25,7 +25,7 @@ def hang() -> None:
     def never(self):
         time.sleep(3600)
 
-    LocalFolder.children = never
+    LocalFolder.children = never  # type: ignore[method-assign]
 
 
 def leave_soon() -> None:

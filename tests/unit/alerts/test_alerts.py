@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from tests.unit.alerts.shipped import ALERTS, BOARDS, ROOT, alerts, rules, troubles
 
-PLANTED: dict[str, Callable[[Path], None]] = {
+PLANTED: dict[str, Callable[[Path], object]] = {
     "has no runbook": lambda folder: (folder / "runbooks/HoldfastNodeLost.md").unlink(),
     "says nothing under Impact": lambda folder: _edit(
         folder / "runbooks/HoldfastNodeLost.md",
@@ -52,8 +52,8 @@ PLANTED: dict[str, Callable[[Path], None]] = {
     "a runbook and no alert": lambda folder: _edit(
         folder / "rules/watchdog.yaml", re.compile("HoldfastWatchdog"), "HoldfastDog"
     ),
-    "is there twice": lambda folder: (
-        shutil.copy(folder / "rules/watchdog.yaml", folder / "rules/again.yaml") and None
+    "is there twice": lambda folder: shutil.copy(
+        folder / "rules/watchdog.yaml", folder / "rules/again.yaml"
     ),
 }
 """What is said -> what was done to a copy."""

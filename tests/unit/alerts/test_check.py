@@ -28,7 +28,7 @@ def check(*paths: Path) -> Result:
 
 @pytest.fixture
 def nothing_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(alerts_check.shutil, "which", lambda name: None)
+    monkeypatch.setattr(shutil, "which", lambda name: None)
 
 
 @pytest.fixture
@@ -251,6 +251,6 @@ def test_what_takes_long_is_said_before_to_a_terminal(
     soon = next(one for one in said if isinstance(one, alerts_check.Soon))
     alerts_check.announce(soon)
     assert capsys.readouterr().err == ""
-    monkeypatch.setattr(alerts_check.sys.stderr, "isatty", lambda: True)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     alerts_check.announce(soon)
     assert capsys.readouterr().err.startswith("holdfast: promtool runs the tests of the rules")

@@ -65,11 +65,12 @@ def test_a_sidecars_log_says_when_it_heard_of_whose_crash() -> None:
     other = "09,000 INFO holdfast_sidecar.loop: heard: attempt 5 is ended: grow"
     (heard,) = parse_heard(log("06,001 INFO holdfast_sidecar.loop: no longer found", HEARD, other))
     second = time.mktime(time.strptime("2026-11-20 18:08:07", "%Y-%m-%d %H:%M:%S"))
-    assert heard == Heard(4, 2, pytest.approx(second + 0.251))
+    assert (heard.attempt, heard.rank) == (4, 2)
+    assert heard.at_unix_s == pytest.approx(second + 0.251)
 
 
 def test_what_counts_is_the_last_sidecar_and_that_all_blame_the_same_rank() -> None:
-    lines = [
+    lines: list[Sample] = [
         {"rank": 2, "attempt": 4, "struck_unix_s": 100.0},
         {"rank": 1, "attempt": 5, "struck_unix_s": 200.0},
         {"rank": 0, "attempt": 6, "done": True},

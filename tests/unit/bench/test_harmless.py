@@ -134,7 +134,7 @@ def test_jobs_that_do_not_run_as_by_default_are_told_and_count_for_no_goal() -> 
             ["jobs harmed", "work: runs harmed of 201"],
         ),
         (
-            [*ENOUGH, odd("never", **{COULD_NOT_RUN: "no gdb"}), *FAST],
+            [*ENOUGH, odd("never", 1, **{COULD_NOT_RUN: "no gdb"}), *FAST],
             ["jobs that could not be run"],
         ),
         ([*ENOUGH, *FAST[:55]], ["jobs compared in speed"]),
@@ -164,7 +164,7 @@ def test_a_quick_run_has_no_goal_for_how_many_there_are() -> None:
 
 
 def test_figures_of_faults_are_those_of_their_own_benchmarks() -> None:
-    hang = {"row": "faults", "of": "hangs", "contestant": "Holdfast", "kind": "stopped"}
+    hang: Sample = {"row": "faults", "of": "hangs", "contestant": "Holdfast", "kind": "stopped"}
     hang |= {"is_provable": True, "is_right": True, "step_s": 0.1}
     soon, late = {"declared_s": 1.0, "acted_s": 1.1}, {"declared_s": 9.0, "acted_s": 9.1}
     assert met(faults.figures([{**hang, **soon}]))["faults: hangs: told within 3 steps + 1 s"]

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -24,8 +25,8 @@ class Meter:
             name="meter",
             rows=tuple(self.values),
             tasks=lambda quick: [
-                Task(row, row, lambda row=row: self._measure(row)) for row in self.values
-            ],  # type: ignore[misc]
+                Task(row, row, partial(self._measure, row)) for row in self.values
+            ],
             figures=lambda samples: [
                 at_most(row, "s", _value([s for s in samples if s["row"] == row]), limit)
                 for row in self.values

@@ -138,7 +138,7 @@ def test_one_rank_with_numbers_that_are_not_finite_spoils_it(checkpoints, tmp_pa
 
 
 def test_tidying_removes_what_is_superfluous(checkpoints, tmp_path):
-    line = []
+    line: list[str] = []
     for step in (1, 2, 3, 4):
         identifier = f"s{step}"
         saved = _with_plan(save(checkpoints, tmp_path, step, identifier, tuple(line)))

@@ -47,8 +47,9 @@ def test_both_sides_read_the_same_promises(tmp_path):
 def test_a_changed_manifest_is_refused_by_both_sides(tmp_path, change):
     directory = seal(tmp_path, 5, "aa")
     path = directory / "manifest.json"
-    assert change[0] in path.read_text()
-    path.write_text(path.read_text().replace(*change, 1))
+    old, new = change
+    assert old in path.read_text()
+    path.write_text(path.read_text().replace(old, new, 1))
     with pytest.raises(InvalidManifest, match="digest"):
         read_manifest(LocalFolder(directory))
     with pytest.raises(Damaged, match="digest"):

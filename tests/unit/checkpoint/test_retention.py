@@ -53,7 +53,8 @@ def test_an_abandoned_branch_goes_once_it_is_older_than_what_is_kept(tmp_path):
 
 def test_removing_takes_the_manifest_first_and_the_mark_last(tmp_path, monkeypatch):
     directory = seal(tmp_path, 10, "a")
-    unlink, gone = os.unlink, []
+    unlink = os.unlink
+    gone: list[str] = []
 
     def breaks_off(name, **where):
         if len(gone) == 2:

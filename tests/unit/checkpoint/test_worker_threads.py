@@ -24,7 +24,12 @@ def test_half_of_the_cores_stay_with_the_ranks(monkeypatch, jobs, cores, expecte
 
 def test_answers_come_in_the_order_of_the_jobs():
     met = threading.Event()
-    jobs = [lambda: met.wait(20) and "first", lambda: met.set() or "second"]
+
+    def second():
+        met.set()
+        return "second"
+
+    jobs = [lambda: met.wait(20) and "first", second]
     assert WorkerThreads(lambda size: None).run(jobs) == ["first", "second"]
 
 
@@ -50,7 +55,8 @@ def test_files_are_hashed_several_at_once(tmp_path, monkeypatch):
     for name in names:
         folder.write(name, name.encode() * 1000)
     expected = {name: hash_file(folder, name) for name in names}
-    together, told = threading.Barrier(4, timeout=20), []
+    together = threading.Barrier(4, timeout=20)
+    told: list[int] = []
     open_file = LocalFolder.open
 
     def meets_the_others(folder, name):

@@ -262,7 +262,7 @@ def test_a_report_tells_how_well_the_machines_are_used_and_where_a_step_goes() -
         "memory_allocated": 45 * GIB,
         "memory_retries": 3,
     }
-    told = report_pages.report_page(recalled(**memory), NOW, DEAR)
+    told = report_pages.report_page(recalled(STANDING, **memory), NOW, DEAR)
     for words in (
         "job chargpt: 8 ranks",
         "MFU            38.2 %, HFU 41.0 %",

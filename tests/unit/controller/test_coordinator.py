@@ -267,8 +267,9 @@ def test_a_sidecar_that_starts_again_goes_on_telling_what_was_lost_to_who_is_slo
     again = coordinator(tmp_path, store, predecessor="gone")
     again.exchange(0.0, 0.0)
     assert slow_told(store) == before
-    assert again.orders().nodes is not None
-    assert again.orders().nodes["a"].slow == before
+    nodes = again.orders().nodes
+    assert nodes is not None
+    assert nodes["a"].slow == before
     judged = dataclasses.replace(before, watched_s=71.0)
     again.tell(LocalState(True, 0, 0, slow=judged))
     again.exchange(0.1, 0.1)

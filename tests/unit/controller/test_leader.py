@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import random
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -197,7 +198,7 @@ def test_the_plan_says_how_long_the_pause_before_the_next_attempt_is_and_why(
 ) -> None:
     job = started(tmp_path, policy=PolicySettings(backoff_s=4.0))
     for attempt in range(3):
-        job.run_until(lambda attempt=attempt: running(job, attempt))
+        job.run_until(partial(running, job, attempt))
         job.nodes["n0"].crash(0, -9, job.now)
     job.run_until(lambda: job.plan is not None and bool(job.plan.waits))
     assert job.plan is not None
@@ -212,7 +213,7 @@ def test_the_plan_says_how_long_the_pause_before_the_next_attempt_is_and_why(
 def test_a_pause_that_is_over_is_not_told_of_while_a_node_is_missing(tmp_path: Path) -> None:
     job = started(tmp_path, policy=PolicySettings(backoff_s=4.0))
     for attempt in range(3):
-        job.run_until(lambda attempt=attempt: running(job, attempt))
+        job.run_until(partial(running, job, attempt))
         job.nodes["n0"].crash(0, -9, job.now)
     job.run_until(lambda: job.plan is not None and bool(job.plan.waits))
     job.nodes["n1"].dead = True
@@ -226,7 +227,7 @@ def test_killings_from_outside_are_no_bug_of_the_job_and_use_up_the_budget_only(
 ) -> None:
     job = started(tmp_path, policy=PolicySettings(budget=3, backoff_s=0.2))
     for attempt in range(4):
-        job.run_until(lambda attempt=attempt: running(job, attempt))
+        job.run_until(partial(running, job, attempt))
         job.nodes["n0"].crash(0, -9, job.now)
         job.run(0.3)
     job.run_until(lambda: job.plan is not None and job.plan.state == "stopped")
@@ -449,7 +450,7 @@ def test_a_listing_that_is_older_than_a_checkpoint_does_not_take_it_out_of_the_l
     job.storage.lists_late = True
     store = MemoryStore(job.server)
     for checkpoints in range(2, 6):
-        job.run_until(lambda count=checkpoints: len(job.storage.tidied) >= count, 60)
+        job.run_until(partial(lambda count: len(job.storage.tidied) >= count, checkpoints), 60)
         job.run(1.0)
         newest = list(job.storage.held)[-1]
         assert newest in store.read().section(Section.LEDGER)

@@ -170,7 +170,7 @@ def test_a_step_that_was_named_is_not_exchanged_for_another() -> None:
 )
 def test_what_cannot_be_done_is_refused_in_a_line(given: dict[str, object], why: str) -> None:
     job = Job()
-    job.ask(**given)
+    job.ask("r1", **given)
     assert job.lead() is None
     request = job.request()
     assert request is not None

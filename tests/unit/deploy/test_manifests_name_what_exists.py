@@ -36,7 +36,7 @@ def listens_at(container: dict[str, Any], policy: Path | None) -> str:
     if line[:2] == ["holdfast", "run"]:
         return parse_run(line, given)[1].settings.sidecar.listen
     if line[:1] == ["holdfast"]:
-        options, effective = parse_command(line, given, policy and str(policy))
+        options, effective = parse_command(line, given, str(policy) if policy else None)
         return options.get("listen") or effective.settings.sidecar.listen
     return ""
 
@@ -149,10 +149,10 @@ def test_the_operator_finds_every_sidecar_under_the_names_that_it_tells_itself()
         assert written["job"]["replacement"] == "holdfast-sidecar"
     rules = chosen["job"]["spec"]["podMetricsEndpoints"][0]["relabelings"]
     (of_node,) = [rule for rule in rules if rule["targetLabel"] == "node"]
-    for one in pods():
-        if one.template["metadata"]["labels"].get("holdfast") == "job":
-            line = " ".join(words(one.containers[0]))
-            assert "--node=" + of_node["replacement"].replace("$1", "0") in line, one.file
+    for pod in pods():
+        if pod.template["metadata"]["labels"].get("holdfast") == "job":
+            line = " ".join(words(pod.containers[0]))
+            assert "--node=" + of_node["replacement"].replace("$1", "0") in line, pod.file
 
 
 @EVERY_POD

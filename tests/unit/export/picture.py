@@ -94,8 +94,8 @@ STANDING = replace(
 
 
 def rank_report(rank: int, step: int) -> RankReport:
-    pace = {"power_w": 500.0, "tokens_per_s": 2000.0}
-    return RankReport(rank, 0, 9, step, "forward", 0.1, 0.05, 0.03, **pace)
+    pace = (0.1, 0.05, 0.03)
+    return RankReport(rank, 0, 9, step, "forward", *pace, power_w=500.0, tokens_per_s=2000.0)
 
 
 def node_report(node: str, rank: int, step: int) -> str:

@@ -38,15 +38,15 @@ def test_without_the_token_nothing_is_told_but_whether_the_sidecar_is_well(
     with serving(Protection(BearerToken(token_file))) as (exporter, port):
         exporter.tell(picture())
         for shown in ({}, {"Authorization": f"Bearer {SECRET}x"}, {"Authorization": SECRET}):
-            refused = ask(port, "/metrics", **shown)
+            refused = ask(port, "/metrics", trusted=None, **shown)
             assert refused.status == 401
             assert refused.headers["www-authenticate"].startswith("Bearer")
             assert b"holdfast_" not in refused.body
-            assert ask(port, "/nowhere", **shown).status == 401
-            assert set(json.loads(ask(port, "/healthz", **shown).body)) == {"ok"}
+            assert ask(port, "/nowhere", trusted=None, **shown).status == 401
+            assert set(json.loads(ask(port, "/healthz", trusted=None, **shown).body)) == {"ok"}
         known = {"Authorization": f"bearer {SECRET}"}
-        assert b"holdfast_rank_step" in ask(port, "/metrics", **known).body
-        assert "leader" in json.loads(ask(port, "/healthz", **known).body)
+        assert b"holdfast_rank_step" in ask(port, "/metrics", trusted=None, **known).body
+        assert "leader" in json.loads(ask(port, "/healthz", trusted=None, **known).body)
 
 
 def test_a_token_that_is_exchanged_is_read_again(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from tests.unit.export.picture import VIEW, picture
 from tests.unit.records.slow_job import QUIET
@@ -13,7 +14,7 @@ from holdfast_sidecar.records.reports import NodeReport
 from holdfast_sidecar.store.protocol import Section
 
 
-def slowed(**lost: dict[str, float]) -> dict[str, float]:
+def slowed(**lost: Any) -> dict[str, float]:
     """Cause -> what is counted of it, of a job in which nobody is slow any more."""
     slow = replace(QUIET, attempt=3, **lost)
     report = encode(NodeReport("a", "x", 1, 3, 4, 3, True, slow=slow))

@@ -1,6 +1,7 @@
 import dataclasses
 import json
 import re
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -27,7 +28,7 @@ FINDING = Finding(Kind.HANG, "a", 0.0, 0.9, [0])
 
 
 def view(
-    beat: int, plan: Plan | None = None, leader: str = "a/i", **nodes: dict[str, object]
+    beat: int, plan: Plan | None = None, leader: str = "a/i", **nodes: Mapping[str, object]
 ) -> View:
     """Nodes by name; `sidecar` and `launcher` False: that heartbeat stands still."""
     agents, reports = {}, {}
@@ -49,7 +50,7 @@ def plan(state: str = "running", **given: object) -> Plan:
     return Plan(**(facts | {"world_size": 1} | given))  # type: ignore[arg-type]
 
 
-def judged(running: Plan | None, leader: str = "a/i", **nodes: dict[str, object]) -> list[str]:
+def judged(running: Plan | None, leader: str = "a/i", **nodes: Mapping[str, object]) -> list[str]:
     before, after = view(1, running, leader, **nodes), view(2, running, leader, **nodes)
     return judge("j", before, after).trouble
 
@@ -238,8 +239,8 @@ def test_many_findings_of_one_kind_are_one_line_of_trouble() -> None:
 
 def test_the_line_of_trouble_names_the_gpus_and_what_the_driver_told_of_them() -> None:
     def told(what: str, index: int) -> Finding:
-        facts = {"what": what, "gpu": f"GPU-{index}", "gpu_index": index}
-        return Finding(Kind.GPU_FAULT, "a", 0.0, 0.9, remedy=Remedy.RESET_GPU, **facts)
+        found = Finding(Kind.GPU_FAULT, "a", 0.0, 0.9, what=what, remedy=Remedy.RESET_GPU)
+        return dataclasses.replace(found, gpu=f"GPU-{index}", gpu_index=index)
 
     one = told("xid 31 on 0000:17:00.0", 3)
     report = NodeReport("a", "i", 0, 0, 0, 0, True, ranks=[RANK], findings=[one])
@@ -437,11 +438,11 @@ def test_a_job_that_waits_for_a_replacement_has_not_ended() -> None:
 
 def test_who_went_without_a_word_is_no_spare() -> None:
     gone: dict[str, object] = {"launcher": False, "sidecar": False}
-    views = [view(beat, plan(), a={}, b=gone, c={}) for beat in (1, 2)]
-    told = page(judge("j", *views), 0.0)
+    before, after = (view(beat, plan(), a={}, b=gone, c={}) for beat in (1, 2))
+    told = page(judge("j", before, after), 0.0)
     assert re.search(r"^b +lost +silent +silent", told, re.MULTILINE), told
     assert re.search(r"^c +spare +running +alive", told, re.MULTILINE), told
-    places = {one.node: one.place for one in node_lines("j", *views, PolicySettings(), 0.0)}
+    places = {one.node: one.place for one in node_lines("j", before, after, PolicySettings(), 0.0)}
     assert (places["b"], places["c"]) == ("away", "spare")
     over = [view(beat, plan("done"), a={}, b=gone, c={}) for beat in (1, 2)]
     assert "lost" not in page(judge("j", *over), 0.0)
@@ -531,7 +532,7 @@ def test_a_job_that_somebody_else_launched_needs_no_plan() -> None:
     )
 
 
-def silent(phase: str, age_s: float, step_s: float = 0.064, number: int = 0) -> RankReport:
+def silent(phase: str, age_s: float, step_s: float = 0.064, *, number: int) -> RankReport:
     more = {"rank": number, "phase": phase, "phase_age_s": age_s, "step_s": step_s}
     return RankReport(**{**vars(RANK), **more})
 
@@ -580,7 +581,7 @@ def ranks_shown(state: str = "running", found: tuple[Finding, ...] = (), **dead:
     other = RankReport(**{**vars(RANK), "rank": 1, "phase_age_s": 0.176})
     report = NodeReport("b", "i", 0, 0, 0, 0, True, ranks=[other])
     nodes: dict[str, dict[str, object]] = {"a": {"report": leads}, "b": {"report": report, **dead}}
-    standing = judge("j", view(1, running, **nodes), view(2, running, **nodes))
+    standing = judge("j", view(1, running, "a/i", **nodes), view(2, running, "a/i", **nodes))
     lines = page(standing, 100.0).splitlines()
     return next(line for line in lines if line.split()[:2] == ["1", "b"])
 

@@ -5,6 +5,8 @@ place; prints as JSON at which steps each one came to a boundary.
 import itertools
 import json
 import os
+from collections.abc import Callable
+from typing import Any
 
 import torch
 
@@ -18,8 +20,8 @@ from holdfast.state.registered import register
 from holdfast.state.saving import Savable
 
 BATCHES = 9
-LOOPS = {}
-CURRENT = []
+LOOPS: dict[str, Callable[[], object]] = {}
+CURRENT: list[Recorder] = []
 
 
 def loop(function):
@@ -473,6 +475,8 @@ def an_optimizer_is_put_aside_for_another():
 class Sam(torch.optim.Optimizer):
     """Sharpness-aware minimisation as it is commonly written."""
 
+    param_groups: list[dict[str, Any]]
+
     def __init__(self, parameters, base):
         super().__init__(parameters, {})
         self.base = base(self.param_groups, lr=0.1)
@@ -607,7 +611,12 @@ def somebody_elses_loop():
 
 def boundaries_of(function):
     seen = []
-    Boundary.cross = lambda self, step, position: seen.append(step) or True
+
+    def cross(self, step, position):
+        seen.append(step)
+        return True
+
+    Boundary.cross = cross  # type: ignore[method-assign]
     recorder = Recorder(bytearray(page.PAGE_SIZE), attempt=0)
     errors = []
     guard = Guard(lambda: errors.append(1))

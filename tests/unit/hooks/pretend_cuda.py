@@ -37,7 +37,8 @@ class PretendCuda:
 
         class Event:
             def __init__(self, enable_timing: bool = False) -> None:
-                self.timing, self.at_us, self.device = enable_timing, None, ""
+                self.timing, self.device = enable_timing, ""
+                self.at_us: float | None = None
 
             def record(self, stream: Stream) -> None:
                 assert not gpu.is_capturing, "it would become a part of the graph"

@@ -41,11 +41,9 @@ def rank() -> Iterator[Rank]:
 def test_it_stands_in_the_page_for_as_long_as_the_block_lasts(rank: Rank) -> None:
     rank.recorder.enter(Phase.FORWARD)
     with holdfast.busy("rollout"):
-        assert rank.busy == "rollout"
-        assert rank.recorder.phase is Phase.IDLE
+        assert (rank.busy, rank.recorder.phase) == ("rollout", Phase.IDLE)
         rank.now_s = 700.0
-    assert rank.busy == ""
-    assert rank.recorder.phase is Phase.FORWARD
+    assert (rank.busy, rank.recorder.phase) == ("", Phase.FORWARD)
     assert rank.word(Word.BUSY_CHANGED_NS) == 700_000_000_000, "silence counts from here"
 
 

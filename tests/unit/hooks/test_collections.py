@@ -108,7 +108,8 @@ def test_what_a_signal_handler_raises_during_a_collection_reaches_the_script(
     def handle(*_: object) -> None:
         raise raised
 
-    made = [[] for _ in range(1_000_000)]  # a collection of which takes some ten milliseconds
+    # A collection of which takes some ten milliseconds.
+    made: list[list[object]] = [[] for _ in range(1_000_000)]
     before = signal.signal(signal.SIGALRM, handle)
     try:
         with pytest.raises(type(raised)) as seen:
@@ -150,7 +151,7 @@ def test_what_others_swallow_is_left_to_whoever_heard_of_it_before(
 
 
 def test_a_full_collection_takes_time_that_is_told(listening: Scene) -> None:
-    made = [[[] for _ in range(100)] for _ in range(1000)]
+    made: list[list[list[object]]] = [[[] for _ in range(100)] for _ in range(1000)]
     gc.collect()
     assert made
     assert listening.collected_us() > 100

@@ -64,7 +64,7 @@ class Gpu:
 
         class Numbers:
             def __init__(self, count: int) -> None:
-                self.values = [0.0] * count
+                self.values: list[complex] = [0.0] * count
 
             def __getitem__(self, key: Any) -> Any:
                 if not isinstance(key, slice):

@@ -143,7 +143,7 @@ def test_a_file_of_another_user_is_not_removed(tmp_path: Path) -> None:
     above = os.open(tmp_path, os.O_RDONLY)
     for where in ((file,), ("theirs", above)):
         with pytest.raises(NotPermitted, match="uid 65534"):
-            owned_file(*where)  # type: ignore[arg-type]
+            owned_file(*where)
     os.close(above)
     assert [path.name for path in tmp_path.iterdir()] == ["theirs"]
 

@@ -172,7 +172,7 @@ def test_a_step_in_a_thread_of_the_backward_engine_is_one_of_the_loop():
 
 
 def test_an_optimizer_that_is_heard_while_the_others_are_looked_at_harms_nothing():
-    made = []
+    made: list[torch.optim.SGD | None] = []
 
     class Heard(torch.optim.SGD):
         """As it is looked at, another one steps, in another thread say."""

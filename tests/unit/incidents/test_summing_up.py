@@ -7,7 +7,7 @@ from holdfast_sidecar.records.plan import Incident
 
 
 def incident(cause: str, **given: Any) -> Incident:
-    facts = {
+    facts: dict[str, Any] = {
         "culprit_node": "b",
         "culprit_ranks": [3],
         "confidence": 0.9,

@@ -71,11 +71,11 @@ def test_a_first_attempt_has_no_cause() -> None:
     ids=["nobody ended the attempt", "the leader ended it", "and opened the next one"],
 )
 def test_a_launcher_that_ends_ranks_unasked_says_that_it_leaves(
-    attempt: int, state: str, told: list[dict[str, bool]]
+    attempt: int, state: str, told: list[dict[str, object]]
 ) -> None:
     agent: Any = HoldfastAgent.__new__(HoldfastAgent)
     agent._course = Course(1, {0: 2})
-    said: list[dict[str, bool]] = []
+    said: list[dict[str, object]] = []
     agent._rendezvous_handler = SimpleNamespace(
         watch=SimpleNamespace(plan=Plan(attempt, 2, state)),
         reporter=SimpleNamespace(say=lambda **changes: said.append(changes)),

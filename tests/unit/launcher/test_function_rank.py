@@ -9,6 +9,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
 
+from holdfast.rank import attachment  # noqa: E402
 from holdfast_sidecar.launcher import rank_process  # noqa: E402
 
 
@@ -24,7 +25,7 @@ def test_a_rank_whose_launcher_died_while_it_started_runs_nothing(
     monkeypatch.setattr(multiprocessing, "parent_process", lambda: launcher)
     monkeypatch.setattr(os, "_exit", leave)
     monkeypatch.setattr(rank_process, "die_with", lambda parent_pid: None)
-    monkeypatch.setattr(rank_process.attachment, "arm", lambda: None)
+    monkeypatch.setattr(attachment, "arm", lambda: None)
     monkeypatch.setattr(rank_process, "run_script_path", lambda script: ran.append(script))
     if is_alive:
         rank_process.run_path("train.py")

@@ -100,7 +100,12 @@ def test_evidence_is_kept_once_a_thread_can_be_started(tmp_path: Path) -> None:
     with no_thread_left():
         keeping.keep(plan, [], 0.0)
     assert keeping.kept.incident == ""
-    until(lambda: not keeping.keep(plan, [], 0.0) and keeping.kept.incident == "i1")
+
+    def is_kept() -> bool:
+        keeping.keep(plan, [], 0.0)
+        return keeping.kept.incident == "i1"
+
+    until(is_kept)
 
 
 def test_a_caller_that_can_not_be_served_calls_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Callable
 
 import pytest
 
-from holdfast_sidecar.launcher import plan_watch
 from holdfast_sidecar.launcher.plan_watch import Reporter
 from holdfast_sidecar.records.codec import decode, encode
 from holdfast_sidecar.records.reports import AgentReport
@@ -24,7 +24,7 @@ class Seat:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 100.0
-        monkeypatch.setattr(plan_watch.time, "monotonic", lambda: self.now)
+        monkeypatch.setattr(time, "monotonic", lambda: self.now)
         self.store = MemoryStore(MemoryServer())
         self.store.report(Section.AGENTS, "a", encode(OTHER))
         self.reporter = Reporter(self.store, OWN, HEARTBEAT_S)

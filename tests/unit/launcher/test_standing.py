@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import pytest
 
@@ -129,7 +130,7 @@ def test_members_are_known_to_live_once_each_was_heard_twice() -> None:
 def test_a_newcomer_waits_only_where_a_place_may_come() -> None:
     runs = plan(0, "running")
 
-    def refused(seats: int = 2, **more: object) -> str:
+    def refused(seats: int = 2, **more: Any) -> str:
         own = agent("c", "new", max_nodes=seats, **more)
         return why_not_admitted("j", runs, own, members(max_nodes=seats))
 
@@ -146,7 +147,7 @@ def test_another_command_of_one_user_is_refused_and_told_what_differs() -> None:
     runs, command = plan(0, "running"), {"script": "s", "arguments of the script": "x"}
     inside = members(max_nodes=4, launch_command="x", command=command)
 
-    def refused(**more: object) -> str:
+    def refused(**more: Any) -> str:
         return why_not_admitted("j", runs, agent("c", "new", max_nodes=4, **more), inside)
 
     assert refused(launch_command="x", command=command) == ""

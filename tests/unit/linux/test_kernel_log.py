@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -67,7 +68,9 @@ def test_what_was_overwritten_is_told_and_the_next_record_comes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Only the kernel says EPIPE to a reader, and only once it has logged a whole buffer since."""
-    answers = iter([OSError(errno.EPIPE, ""), b"6,9,1,-;next\n", BlockingIOError()])
+    answers: Iterator[OSError | bytes] = iter(
+        [OSError(errno.EPIPE, ""), b"6,9,1,-;next\n", BlockingIOError()]
+    )
 
     def answer(descriptor: int, size: int) -> bytes:
         found = next(answers)

@@ -1,8 +1,10 @@
 """How a writer gives way where the kernel deals the machine out by sessions."""
 
 import errno
+import threading
+import time
+from collections.abc import Callable
 
-from holdfast_sidecar.linux import threads
 from holdfast_sidecar.linux.threads import SESSION_PRIORITY, Session
 
 
@@ -18,14 +20,14 @@ def test_the_whole_session_gives_way_until_somebody_waits(tmp_path):
 
 
 def test_giving_way_has_an_end(tmp_path, monkeypatch):
-    ends = []
+    ends: list[Callable[[], None]] = []
 
     class Timer:
         def __init__(self, seconds, call):
             self.cancel = lambda: ends.remove(call)
             self.start = lambda: ends.append(call)
 
-    monkeypatch.setattr(threads.threading, "Timer", Timer)
+    monkeypatch.setattr(threading, "Timer", Timer)
     session = Session(tmp_path / "autogroup")
     session.give_way()
     session.give_way()  # the time is counted anew
@@ -45,13 +47,13 @@ def test_a_kernel_that_takes_no_change_so_soon_is_asked_again(monkeypatch):
                 raise BlockingIOError(errno.EAGAIN, "too soon")
             self.said = text
 
-    monkeypatch.setattr(threads.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(time, "sleep", lambda seconds: None)
     file = File()
-    Session(file).give_way()
+    Session(file).give_way()  # type: ignore[arg-type]
     assert file.said == str(SESSION_PRIORITY)
     file = File()
     file.refusals = 10**9
-    Session(file).give_way()  # given up in the end
+    Session(file).give_way()  # type: ignore[arg-type]  # given up in the end
     assert file.said == ""
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 
 from holdfast_sidecar.components.gpu.nvml.probe import GpuProbe
-from holdfast_sidecar.components.host import storage, thermal
+from holdfast_sidecar.components.host import thermal
 from holdfast_sidecar.config.paths import Paths
 from holdfast_sidecar.config.settings import Settings
 from holdfast_sidecar.linux.probe_runner import Patient, SilentError
@@ -71,7 +72,7 @@ def test_neither_a_driver_nor_a_file_system_can_stop_the_loop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answers = threading.Event()
-    monkeypatch.setattr(storage.os, "statvfs", lambda _: answers.wait(30))
+    monkeypatch.setattr(os, "statvfs", lambda _: answers.wait(30))
     monkeypatch.setattr(thermal, "read_sensors", lambda _: answers.wait(30))
     site = Site("job", "a", Paths(tmp_path, tmp_path), Settings())
     nobody: Any = None

@@ -138,7 +138,8 @@ def test_this_machines_own_log_is_followed(woken: threading.Event) -> None:
     line = f"NVRM: Xid (PCI:0000:fe:00): 14, pid={os.getpid()}, name=holdfast-test, made up"
     with KMSG.open("w") as file:
         file.write(f"<3>{line}\n")
-    deadline_s, found = time.monotonic() + PATIENCE_S, []
+    deadline_s = time.monotonic() + PATIENCE_S
+    found: list[KernelRecord] = []
     while not found and time.monotonic() < deadline_s:
         found = [record for record in records_of(log, 1) if record.text == line]
     assert [record.level for record in found] == [3]

@@ -8,8 +8,9 @@ from pathlib import Path
 
 from tests.unit.pretend_pages import publish, write_page
 from tests.unit.ranks.scene import record
+from tests.unit.records.slow_job import slow
 from tests.unit.test_loop import HOST, Coordination, Fixed, loop  # noqa: F401 - a fixture
-from tests.unit.test_slowness_attention import Twin, slow, standing
+from tests.unit.test_slowness_attention import Twin, standing
 
 from holdfast_sidecar.components.host.readings import Pressure
 from holdfast_sidecar.linux.probe_runner import ProbeRunner

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from tests.unit.controller.simulated_job import SimulatedJob
 
@@ -110,7 +111,7 @@ def started(tmp_path: Path, **options: object) -> SimulatedJob:
 
 def ill(remedy: Remedy, job: SimulatedJob, local_rank: int = 0, **given: object) -> Finding:
     """As SimulatedNode.ill wants it."""
-    uuid = {"gpu": f"GPU-{local_rank}"} | given
+    uuid: dict[str, Any] = {"gpu": f"GPU-{local_rank}"} | given
     return fault(remedy, rank=local_rank, since=job.now, **uuid)
 
 

@@ -245,7 +245,7 @@ def test_the_word_about_an_earlier_launcher_of_the_node_does_not_count(tmp_path:
     assert members(job) == ["n0", "n1"]
 
 
-def _of_another_launcher(state):  # type: ignore[no-untyped-def]
+def _of_another_launcher(state):
     import dataclasses
 
     return dataclasses.replace(state, launcher_pid=77, gate=UNFIT)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.unit.controller.simulated_job import TICK_S
+from tests.unit.controller.simulated_job import TICK_S, SimulatedNode
 from tests.unit.controller.troubled_job import TroubledJob
 
 from holdfast_sidecar.config.settings import PolicySettings
 from holdfast_sidecar.records.findings import Finding, Kind
+from holdfast_sidecar.records.plan import Plan
 from holdfast_sidecar.records.reports import FINISHED
 
 
@@ -435,9 +436,12 @@ def test_a_dead_node_is_acted_on_though_others_step_in_groups_of_their_own(tmp_p
     job.run(2)
     node = member_besides_the_leader(job)
     job.nodes[node].dead = True
-    job._fail_survivors = lambda peers, plan: [  # type: ignore[method-assign]
-        job._step(name) for name in peers
-    ]
+
+    def go_on(peers: list[SimulatedNode], plan: Plan) -> None:
+        for peer in peers:
+            job._step(peer)
+
+    job._fail_survivors = go_on  # type: ignore[method-assign]
     job.run_until(lambda: job.is_running(1), 40)
     (incident,) = job.incidents()
     assert (incident.cause, incident.culprit_node) == ("node_lost", node)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.unit.controller.simulated_job import SimulatedJob
@@ -61,7 +62,7 @@ def test_failures_of_one_machine_are_counted() -> None:
     ],
     ids=lambda given: " ".join(map(str, given.values())),
 )
-def test_what_blames_no_machine(given: dict[str, object]) -> None:
+def test_what_blames_no_machine(given: dict[str, Any]) -> None:
     assert count(failure(1), failure(2), failure(3, **given)) == 0
     assert count(failure(1), failure(2, **given), failure(3)) == 2
 

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 from tests.unit.policy.ill_hardware import NOW, PLAN, cluster, crash, fault, ill, members, started
 
-from holdfast_sidecar.policy.budget import EXIT_REQUEUE
+from holdfast_sidecar.policy.budget import EXIT_REQUEUE, WITHOUT_NODE
 from holdfast_sidecar.policy.hardware import STILL_RAN, explained, name_fault, unanswered
-from holdfast_sidecar.policy.restart import WITHOUT_NODE
 from holdfast_sidecar.records.findings import Kind, Remedy, parse_remedy
 from holdfast_sidecar.records.reports import GateVerdict
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tests.unit.policy.ill_hardware import ill, members, started
 
-from holdfast_sidecar.policy.restart import WITHOUT_NODE
+from holdfast_sidecar.policy.budget import WITHOUT_NODE
 from holdfast_sidecar.records.findings import Remedy
 
 

@@ -17,7 +17,7 @@ from holdfast_sidecar.records.reports import AgentReport, NodeReport, RankReport
 
 
 def rank(number: int, step: int = 50, **given: Any) -> RankReport:
-    facts = {"phase": "forward", "phase_age_s": 0.1, "step_s": 0.1, "own_s": 0.1}
+    facts: dict[str, Any] = {"phase": "forward", "phase_age_s": 0.1, "step_s": 0.1, "own_s": 0.1}
     return RankReport(number, number % 2, 100 + number, step, **(facts | given))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import pytest
 
@@ -103,7 +104,7 @@ def test_numbers_that_are_not_finite_stop_the_trial_and_then_begin_it_anew() -> 
     ],
 )
 def test_gradients_and_spikes_do_as_losses_that_are_not_finite(
-    now: dict[str, object], seen: dict[str, object]
+    now: dict[str, Any], seen: dict[str, Any]
 ) -> None:
     new = entry("new", 50)
     before = state_of_trial(new, cluster(), PLAN)

@@ -353,7 +353,7 @@ def test_storage_that_answers_late_is_asked_again_and_the_lease_is_kept(
         return whole(*given)
 
     monkeypatch.setattr(job.storage, "finish", late)
-    epochs = set()
+    epochs: set[int] = set()
 
     def sealed() -> bool:
         epochs.update(n.coordinator.orders().lease.epoch for n in job.nodes.values())

@@ -26,7 +26,7 @@ class UnseenJob(ToldJob):
     def add(self, name: str) -> SimulatedNode:
         node = super().add(name)
         if not self.has_hooks:
-            node.local_state = without_pages(node.local_state)
+            node.local_state = without_pages(node.local_state)  # type: ignore[method-assign,assignment]
         return node
 
     def _step(self, node: SimulatedNode) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from functools import partial
 from pathlib import Path
 
 from tests.unit.controller.simulated_job import STEP_S, SimulatedJob
@@ -113,7 +114,9 @@ def test_what_only_snapshots_have_kept_counts_towards_the_next_checkpoint(tmp_pa
     by_time = CheckpointSettings(dir="/c", every_s=20.0)
     job = start(tmp_path, by_time)
     for attempt in range(5):
-        job.run_until(lambda n=attempt: {node.attempt for node in job.nodes.values()} == {n})
+        job.run_until(
+            partial(lambda n: {one.attempt for one in job.nodes.values()} == {n}, attempt)
+        )
         for node in job.nodes.values():
             node.resumed, node.step = 80 * attempt, 80.0 * attempt  # as from a snapshot
         job.run(8.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from holdfast.contract.page import (
     WORD_COUNT,
@@ -40,7 +41,7 @@ def identity(rank: int = 0, world_size: int = 2, attempt: int = 0) -> Identity:
 
 def record(step: int = 1, **milliseconds: float) -> Record:
     """A step's record, half a second after the one before; phases not named took nothing."""
-    parts = {
+    parts: dict[str, Any] = {
         f"{name}_us": int(milliseconds.get(name, 0.0) * 1000)
         for name in (
             *("data", "forward", "backward", "communicating", "optimizer", "saving", "other"),

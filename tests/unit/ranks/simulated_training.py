@@ -11,6 +11,7 @@ import random
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from tests.unit.ranks.scene import identity
 
@@ -134,7 +135,8 @@ class SimulatedRank:
     def end_step(self) -> None:
         """Publish the step's record."""
         self.step += 1
-        parts = {name: self.spent.get(name, 0) for name in (*PARTS.values(), "other_us")}
+        names = (*PARTS.values(), "other_us")
+        parts: dict[str, Any] = {name: self.spent.get(name, 0) for name in names}
         record = Record(
             step=self.step,
             end_ns=int(self.at_s * 1e9),

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -93,7 +94,7 @@ def test_of_a_recorder_that_forgot_nothing_is_concluded() -> None:
 def test_the_victims_of_a_culprit_are_never_named_over_several_groups() -> None:
     """Rank 3 keeps rank 2 waiting in their group, and rank 2 all others in the big one."""
     big = [trace(rank, standing([*PAST, STEP[0]], 12)) for rank in (0, 1)]
-    pair = {"groups": {"0": 4, "7": 2}}
+    pair: dict[str, Any] = {"groups": {"0": 4, "7": 2}}
     second = trace(2, standing(PAST), standing(STEP[:2], 1, "7", "mesh_tp"), **pair)
     third = trace(3, standing(PAST), standing(STEP[:1], 1, "7", "mesh_tp"), **pair)
     found = of(*big, second, third)
@@ -126,7 +127,7 @@ def test_one_that_cannot_be_asked_is_named_when_all_others_have_arrived() -> Non
 def test_a_victim_of_one_that_cannot_be_asked_is_not_named_in_its_place() -> None:
     """Rank 2 waits for the mute rank 3 in their group, the others in the big one for rank 2."""
     big = [trace(rank, standing([*PAST, STEP[0]], 12)) for rank in (0, 1)]
-    pair = {"groups": {"0": 4, "7": 2}}
+    pair: dict[str, Any] = {"groups": {"0": 4, "7": 2}}
     second = trace(2, standing(PAST), standing(STEP[:1], 0, "7"), **pair)
     found = of(*big, second, RankTrace(3, **pair))
     assert found is not None
@@ -250,7 +251,7 @@ def test_ranks_that_wait_for_each_other_in_different_groups_will_wait_for_ever()
     assert found.evidence[-1] == "ranks 0-1 wait for each other"
 
 
-def crossed(rank: int, waits_in: str, missing_in: str, **changes: object) -> RankTrace:
+def crossed(rank: int, waits_in: str, missing_in: str, **changes: Any) -> RankTrace:
     """A rank that has entered one more collective of one group than of the other."""
     standings = standing(STEP[:2], 1, waits_in), standing(STEP[:1], 1, missing_in)
     return trace(rank, *standings, groups={"1": 2, "2": 2}, **changes)
@@ -258,7 +259,7 @@ def crossed(rank: int, waits_in: str, missing_in: str, **changes: object) -> Ran
 
 @pytest.mark.parametrize("changes", [{}, {"rests": True, "messages_to": [0]}])
 def test_what_was_started_in_different_groups_keeps_nobody_who_is_at_work(
-    changes: dict[str, object],
+    changes: dict[str, Any],
 ) -> None:
     """Rank 1 has started a collective, and computes; or awaits a message that may come."""
     found = of(crossed(0, "1", "2", rests=True), crossed(1, "2", "1", **changes))
@@ -269,7 +270,7 @@ def test_what_was_started_in_different_groups_keeps_nobody_who_is_at_work(
 
 def test_ranks_that_rest_in_a_collective_that_all_have_entered_may_go_on() -> None:
     """It is only slow; what they have started beside it in other groups has crossed."""
-    both = {"rests": True, "groups": {"0": 2, "1": 2, "2": 2}}
+    both: dict[str, Any] = {"rests": True, "groups": {"0": 2, "1": 2, "2": 2}}
     slow = standing(STEP[:1], 0)
     first = trace(0, slow, standing(STEP[:2], 1, "1"), standing(STEP[:1], 1, "2"), **both)
     second = trace(1, slow, standing(STEP[:1], 1, "1"), standing(STEP[:2], 1, "2"), **both)
@@ -280,8 +281,7 @@ def test_ranks_that_rest_in_a_collective_that_all_have_entered_may_go_on() -> No
 
 def test_who_left_a_collective_out_and_went_on_in_another_group_came_out_of_turn() -> None:
     """The others wait in the metric's group, the culprit already in the gradients' one."""
-    groups = {"groups": {"0": 3, "1": 3}}
-    groups["rests"] = True
+    groups: dict[str, Any] = {"groups": {"0": 3, "1": 3}, "rests": True}
     usual = [trace(r, standing(PAST), standing(STEP[:2], 1, "1"), **groups) for r in (0, 2)]
     culprit = standing([*PAST, STEP[0]], 12), standing(STEP[:1], 1, "1")
     found = of(*usual, trace(1, *culprit, out_of_turn=0, **groups))
@@ -355,7 +355,7 @@ def test_a_thousand_ranks_are_judged_by_what_differs() -> None:
 
 def test_a_group_that_nobody_told_the_members_of_proves_nothing() -> None:
     """Hooks that came too late know of no groups but that of all ranks."""
-    unknown = {"rests": True, "groups": {"0": 2}}
+    unknown: dict[str, Any] = {"rests": True, "groups": {"0": 2}}
     first = trace(0, standing(PAST), standing(STEP[:2], 1, "1"), **unknown)
     second = trace(1, standing([*PAST, STEP[0]], 12), **unknown)
     assert deadlocked({0: first, 1: second}) == {}

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from tests.unit.ranks import scene
@@ -292,7 +293,7 @@ def test_a_rank_that_others_wait_for_is_looked_at_closely_whatever_its_phase() -
     assert concerned(ranks, [look]) == []
 
 
-def crossing(number: int, **changes: object) -> RankTrace:
+def crossing(number: int, **changes: Any) -> RankTrace:
     """Rank 0 waits in one group, rank 1 in the other."""
     here, there = (13, 12) if number == 0 else (12, 13)
     standings = standing([*PAST, STEP[0]][:here], 12), standing([*PAST, STEP[0]][:there], 12, "1")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import struct
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +12,6 @@ from typing import Any
 import pytest
 from tests.unit.ranks.scene import look
 
-from holdfast_sidecar.linux import process
 from holdfast_sidecar.linux.process import ProcDirectory
 from holdfast_sidecar.linux.syscalls import ThreadWait, Where
 from holdfast_sidecar.ranks.history import RESTED_LOOKS, Inspection
@@ -26,7 +26,7 @@ STAT = "{pid} ({name}) S 1 1 1 0 -1 0 0 0 0 0 5 5 0 0 20 0 1 0 77 0 0 {zeros} {s
 
 @pytest.fixture(autouse=True)
 def on_x86(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process.platform, "machine", lambda: "x86_64")
+    monkeypatch.setattr(platform, "machine", lambda: "x86_64")
 
 
 @pytest.fixture
@@ -68,7 +68,7 @@ def test_calls_that_may_not_be_read_prove_nothing(proc: Path) -> None:
 def test_nor_does_a_lock_on_another_kind_of_machine(
     proc: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(process.platform, "machine", lambda: "aarch64")
+    monkeypatch.setattr(platform, "machine", lambda: "aarch64")
     assert not is_proven(proc)
 
 

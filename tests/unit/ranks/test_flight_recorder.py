@@ -111,7 +111,8 @@ def test_only_what_all_ranks_must_agree_on_makes_two_calls_differ() -> None:
 
 
 def test_messages_name_the_global_ranks_they_are_exchanged_with() -> None:
-    group = {"process_group": ["1", "undefined"], "pg_id": 1, "is_p2p": True, "retired": False}
+    group: dict[str, Any] = {"process_group": ["1", "undefined"], "pg_id": 1, "is_p2p": True}
+    group["retired"] = False
     sending = entry(0, 0, profiling_name="nccl:send 1->0", **group)
     assert parsed(sending).messages_to == [2]
     done = entry(0, 0, profiling_name="nccl:recv 1<-0", **(group | {"retired": True}))
@@ -120,7 +121,7 @@ def test_messages_name_the_global_ranks_they_are_exchanged_with() -> None:
 
 def test_a_call_out_of_turn_is_told_from_the_pattern_of_all_groups_together() -> None:
     def step(first: int, number: int) -> list[dict[str, Any]]:
-        own = {"process_group": ["1", "undefined"], "pg_id": 1}
+        own: dict[str, Any] = {"process_group": ["1", "undefined"], "pg_id": 1}
         return [entry(first, number), entry(first + 1, number, **own)]
 
     past = [*step(0, 1), *step(2, 2), *step(4, 3)]

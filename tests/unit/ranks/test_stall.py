@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from tests.unit.ranks.scene import (
@@ -536,7 +537,7 @@ def test_two_ranks_that_hang_together_are_both_named() -> None:
     ids=["it waits in none", "in one", "for a message", "asked too early", "it can't be asked"],
 )
 def test_a_rank_that_may_wait_in_a_collective_that_no_hook_sees_is_no_hang(
-    changes: dict[str, object], kind: Kind
+    changes: dict[str, Any], kind: Kind
 ) -> None:
     """In FSDP's forward pass, say, for a rank that uploads: both are silent, a third one waits."""
     scene = proven(ranks(stuck(7.0), peers=[peer(1, "forward", 7.0), peer(2)]))

@@ -16,7 +16,7 @@ def view(state: str, **children: str) -> dict[str, Any]:
 
 
 def chosen(views: dict[int, dict[str, Any]], **given: Any) -> list[SuspectProcess]:
-    options = {"answered": set(), "culprits": set(), "wants_native": False} | given
+    options: dict[str, Any] = {"answered": set(), "culprits": set(), "wants_native": False} | given
     return choose_suspects(views, {rank: 100 + rank for rank in views}, **options)
 
 

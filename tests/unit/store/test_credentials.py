@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from redis.sentinel import SentinelConnectionPool
 
 from holdfast.contract import environment as names
 from holdfast_sidecar.config.settings import BadInput, RedisSettings
@@ -102,6 +103,7 @@ def test_sentinels_get_the_password_only_when_asked_for() -> None:
         ("redis+sentinel://h/service?sentinel_auth=1", ("p",)),
     ):
         client = connect(RedisSettings(url=url), environment)
+        assert isinstance(client.connection_pool, SentinelConnectionPool)
         (sentinel,) = client.connection_pool.sentinel_manager.sentinels
         provider = sentinel.get_connection_kwargs()["credential_provider"]
         assert (provider and provider.get_credentials()) == expected

@@ -13,7 +13,7 @@ from holdfast_sidecar.store.memory_store import MemoryServer, MemoryStore
 from holdfast_sidecar.store.protocol import Section, Store
 from holdfast_sidecar.store.shared_settings import check_settings_shared
 
-OURS = {"nodes": "2:2", "slots": 4}
+OURS: dict[str, str | int] = {"nodes": "2:2", "slots": 4}
 AGENT = AgentReport("a", "i", "running", 0, 1, 2, "", 2, 2)
 
 

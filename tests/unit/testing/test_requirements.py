@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,7 @@ def performed(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 def test_without_them_the_command_ends_with_2(
     monkeypatch: pytest.MonkeyPatch, performed: list[Any]
 ) -> None:
-    monkeypatch.setattr(demo_alerting.shutil, "which", lambda name: None)
+    monkeypatch.setattr(shutil, "which", lambda name: None)
     result = CliRunner().invoke(demo_alerting.alerting, [])
     assert result.exit_code == 2
     assert result.output.count("is not installed") == 2
@@ -51,7 +52,7 @@ def test_without_them_the_command_ends_with_2(
 def test_a_directory_that_is_there_already_is_not_written_into(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, performed: list[Any]
 ) -> None:
-    monkeypatch.setattr(demo_alerting.shutil, "which", lambda name: f"/x/{name}")
+    monkeypatch.setattr(shutil, "which", lambda name: f"/x/{name}")
     result = CliRunner().invoke(demo_alerting.alerting, [f"--keep={tmp_path}"])
     assert isinstance(result.exception, BadInput)
     assert performed == []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import struct
 import threading
+from pathlib import Path
 
 import torch
 
@@ -25,7 +26,7 @@ JOB = "tested"
 SIZE = 1 << 19
 
 
-def make_slot(folder, rank, number, size=SIZE):
+def make_slot(folder: Path, rank: int, number: int, size: int = SIZE) -> Path:
     folder.mkdir(exist_ok=True)
     path = folder / slot_name(rank, number)
     draft = path.with_name(f".{path.name}")

@@ -118,7 +118,8 @@ class Cuda:
     Event = Event
 
     def __init__(self, refuses=0):
-        self.said, self.events = [], []
+        self.said: list[tuple[object, ...]] = []
+        self.events = []
         self.main = self.current = Stream(self, "main")
         self.captures = False
         self.runtime = Runtime(self.said, refuses)
@@ -559,6 +560,7 @@ def test_the_devices_are_those_of_the_tensors_also_after_they_were_laid_out_anew
     try:
         for device in ("cuda:3", "cuda:5"):
             filling.plan(lie_on(device))
+            assert isinstance(filling._copier, GpuCopier)
             assert filling._copier.devices == (torch.device(device),)
     finally:
         filling.leave()
@@ -581,9 +583,11 @@ def test_devices_are_waited_for_before_pinned_memory_is_copied(
     ema = torch.ones(4).as_subclass(Pinned) if is_pinned else torch.ones(4)
     captured = Captured([Source("own/0", ema)], b"{}")
     slot = open_slot(make_slot(tmp_path / "snapshots", 0, 0))
+    assert slot is not None
     filling = Filling(AUTHOR, Placement(), register({}), Guard(lambda: None), _copier=make(cuda))
     filling.plan(captured)
     writing = slot.begin()
+    assert writing is not None
     try:
         assert filling.fill(3, captured, slot, writing, may_overlap=True).wait()
     finally:
@@ -761,7 +765,7 @@ def partner(recording, timeout_s=1.0):
         now_s[0] += 0.1
 
     made = Partner(recording, timeout_s, lambda: now_s[0], pause)
-    made.waited_s = lambda: now_s[0]
+    made.waited_s = lambda: now_s[0]  # type: ignore[attr-defined]
     return made
 
 

@@ -145,6 +145,7 @@ def test_a_loader_is_not_asked_where_it_is_before_its_first_pass():
     position = LoaderFeed(Eager(ends_with_nothing=True), 0, 1).position(1)
     assert position.loader_state is None
     assert torch.equal(torch.get_rng_state(), before)
+    assert position.now is not None
     assert torch.equal(position.now.torch_cpu, before)
 
 

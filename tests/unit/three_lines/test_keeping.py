@@ -93,7 +93,8 @@ class World:
 
     def is_sound(self) -> bool:
         existing = [step for step, verdict in enumerate(self.verdicts) if verdict == "go"]
-        common = set.intersection(*({*rank.known.sealed} for rank in self.ranks)) - {None}
+        sealed = set.intersection(*({*rank.known.sealed} for rank in self.ranks))
+        common = {step for step in sealed if step is not None}
         held_are_there = all(rank.known.held <= {*rank.known.sealed} for rank in self.ranks)
         return held_are_there and (not existing or max(common, default=-1) >= existing[-1])
 
@@ -115,6 +116,7 @@ def next_worlds(world: World, steps: int, free=free_slots, orders=True) -> Itera
         if rank.at == "look":
             yield from looks(world, number, rank, free, orders)
         elif rank.at == "copy":
+            assert rank.known.busy is not None
             known = retention.sealed(rank.known, rank.known.busy, rank.step)
             yield world.of(number, replace(rank, known=known, at="arrive"))
         else:

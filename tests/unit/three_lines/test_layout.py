@@ -112,7 +112,7 @@ def sharded(rank, placements, shape, size=(10, 3)):
 def test_shards_are_placed_in_the_whole_and_all_written(fake_group):
     from torch.distributed.tensor import Shard
 
-    covered = []
+    covered: list[int] = []
     for rank in range(4):
         fake_group(rank)
         made = {"model/a": sharded(rank, [Shard(0)], (4,))}

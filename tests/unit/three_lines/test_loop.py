@@ -103,7 +103,9 @@ def test_an_order_between_two_boundaries_is_saved_at_the_later_one(tmp_path):
     assert rank.state == (ReplyState.ARMED, "aa")
     rank.cross(8)
     assert rank.state == (ReplyState.SAVED, "aa")
-    assert page.parse_reply(bytes(rank.memory)).step == 8
+    reply = page.parse_reply(bytes(rank.memory))
+    assert reply is not None
+    assert reply.step == 8
     (made,) = tmp_path.iterdir()
     assert made.name == page.checkpoint_name(8, "aa")
     assert json.loads((made / account_file(0)).read_text())["step"] == 8

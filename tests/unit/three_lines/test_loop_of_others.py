@@ -34,7 +34,7 @@ class Trained:
     def __init__(self):
         self.memory = bytearray(page.PAGE_SIZE)
         self.recorder = Recorder(self.memory, attempt=0)
-        self.saved = []
+        self.saved: list[int] = []
         savable = Savable(save=lambda path, step: self.saved.append(step), load=lambda *_: None)
         self.job = Job(savable, self.recorder)
 
@@ -57,8 +57,7 @@ def test_its_steps_are_counted_and_published():
     assert trained.recorder.word(Word.FLAGS) & Flag.LOOP_WRAPPED
     assert [trained.job.end_step() for _ in range(3)] == [True, True, True]
     assert trained.job.step == 3
-    assert trained.recorder.word(Word.STEP) == 3
-    assert trained.recorder.phase == Phase.DATA
+    assert (trained.recorder.word(Word.STEP), trained.recorder.phase) == (3, Phase.DATA)
     trained.job.end_loop()
     assert trained.recorder.phase == Phase.IDLE
 
@@ -119,7 +118,7 @@ def test_an_error_of_ours_in_looking_for_gradients_is_none_of_the_script(caplog)
         raise RuntimeError("dictionary changed size during iteration")
 
     trained = Trained()
-    trained.recorder.gradients.end_turn = fail
+    trained.recorder.gradients.end_turn = fail  # type: ignore[method-assign]
     trained.order(OrderKind.CHECKPOINT, 1)
     assert list(trained.job.steps(range(20))) == [*range(20)]
     assert trained.recorder.word(Word.HOOK_ERRORS) == LIMIT

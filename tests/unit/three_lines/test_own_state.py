@@ -201,12 +201,12 @@ class Colour(enum.IntEnum):
     RED = 1
 
 
-class Own(dict):
+class Own(dict[str, object]):
     pass
 
 
 def loop():
-    endless = []
+    endless: list[object] = []
     endless.append(endless)
     return endless
 
@@ -250,7 +250,10 @@ def test_what_only_a_pickle_could_hold_is_refused(value, reason):
             {"optimizers": {"opt": {"own_values": {"model.0": {"f": print}}}}},
             "opt['state']['model.0']['f'] is",
         ),
-        ({"position": Position(0, 0, loader_state={(1, 2): {print}})}, "loader[(1, 2)][0] is"),
+        (
+            {"position": Position(0, 0, loader_state={(1, 2): {print}})},  # type: ignore[dict-item]
+            "loader[(1, 2)][0] is",
+        ),
     ],
 )
 def test_the_place_is_told_in_the_users_words(own, place):

@@ -90,6 +90,7 @@ def test_what_is_sealed_says_whose_and_which_it_is(rank):
     state = parse_state(
         data[header.state_offset : header.state_offset + header.state_size], header.state_crc
     )
+    assert state is not None
     assert state["step"] == 2
     assert state["account"]["models"] == ["model"]
     assert state["account"]["finite"] is None
@@ -341,6 +342,7 @@ def test_the_reply_tells_how_much_was_copied_and_how_long_it_took(rank):
     rank.order(OrderKind.CHECKPOINT, step=2)
     rank.run(2)
     reply = page.parse_reply(bytes(rank.memory))
+    assert reply is not None
     assert reply.state is ReplyState.COPIED
     assert reply.size_bytes > 0
     assert reply.duration_ns == rank.word(Word.SNAPSHOT_LAST_NS) > 0
@@ -530,7 +532,7 @@ def test_what_was_resumed_from_is_neither_taken_again_nor_given_up(tmp_path):
 
 
 def read(env, savable, **place):
-    return read_rounds(env, None, Placement(**place), savable)
+    return read_rounds(env, None, Placement(**place), savable)  # type: ignore[arg-type]
 
 
 def test_no_snapshots_without_holdfast_nor_for_what_a_user_saves_himself(tmp_path, monkeypatch):
@@ -567,7 +569,7 @@ def test_a_partner_is_waited_for_before_the_others_are_told(two):
             confirmed.append((step, two[0].place.store.num_keys()))
             return False
 
-    confirmed = []
+    confirmed: list[tuple[int, int]] = []
     for rank in two:
         rank.start()
     first = two[0]
@@ -637,7 +639,9 @@ def test_an_order_between_two_boundaries_is_copied_and_held_at_the_later_one(tmp
     assert rank.reply() == (ReplyState.ARMED, "aa")
     rank.run(8)
     assert rank.reply() == (ReplyState.COPIED, "aa")
-    assert page.parse_reply(bytes(rank.memory)).step == 8
+    reply = page.parse_reply(bytes(rank.memory))
+    assert reply is not None
+    assert reply.step == 8
     rank.run(12, 16, 20)
     assert 8 in rank.steps
 
@@ -648,7 +652,9 @@ def test_who_hears_late_of_an_order_has_its_boundary_in_a_slot(rank):
     rank.order(OrderKind.CHECKPOINT, step=6, slots=1)
     rank.run(12)
     assert rank.reply() == (ReplyState.COPIED, "aa")
-    assert page.parse_reply(bytes(rank.memory)).step == 8
+    reply = page.parse_reply(bytes(rank.memory))
+    assert reply is not None
+    assert reply.step == 8
 
 
 def test_a_boundary_that_is_long_past_is_missed(rank):

@@ -4,13 +4,20 @@ import hashlib
 import shutil
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 from torch.distributed import HashStore
 
 from holdfast.contract import page
-from holdfast.contract.checkpoint_files import MANIFEST, PromisedFile, seal, share_checks
+from holdfast.contract.checkpoint_files import (
+    MANIFEST,
+    PromisedFile,
+    check_file,
+    seal,
+    share_checks,
+)
 from holdfast.contract.storage import LocalFolder, sight_of
 from holdfast.recording.placement import Placement
 from holdfast.recording.recorder import Recorder
@@ -35,7 +42,7 @@ class Scene:
 
     def __init__(self, tmp_path, monkeypatch):
         self.path = tmp_path / "step-9"
-        self.checked = {}
+        self.checked: dict[str, list[str]] = {}
         self.errors = {}
         folder = LocalFolder(self.path)
         write_checkpoint(folder, savable(), Mark("job", 0, 9, "9", (), Position(0, 0)), Placement())
@@ -48,24 +55,25 @@ class Scene:
         }
         self.names = set(files)
         folder.write(MANIFEST, seal({"files": files}))
-        check = resuming.check_file
 
         def noted(folder, file):
             self.checked.setdefault(threading.current_thread().name, []).append(file.name)
-            check(folder, file)
+            check_file(folder, file)
 
         monkeypatch.setattr(resuming, "check_file", noted)
         monkeypatch.setattr(resuming, "VOTE_TIMEOUT_S", 30.0)
 
     def resume(self, *paths):
         """Each rank's start step, or None where it refused; `paths`: what each node sees."""
-        self.checked, store, found = {}, HashStore(), {}
+        self.checked, store = {}, HashStore()
+        found: dict[int, int | None] = {}
 
         def go(rank, path):
             place = Placement(rank, len(paths), 0, 1, store)
             recorder = Recorder(bytearray(page.PAGE_SIZE), 0)
             try:
                 resumed = resume([Candidate("9", str(path), 9)], savable(), place, recorder)
+                assert resumed is not None
                 found[rank] = resumed.loaded.step
             except ResumeFailed:
                 found[rank] = None
@@ -136,11 +144,7 @@ def test_a_copy_is_told_from_the_original_even_with_its_times(scene, tmp_path):
     ],
 )
 def test_a_bucket_is_the_same_for_all_and_a_cache_or_a_local_driver_is_not(url, is_known):
-    class Remote:
-        pass
-
-    folder = Remote()
-    folder.url = url
+    folder = SimpleNamespace(url=url)
     assert sight_of(folder, MANIFEST) == (url if is_known else "")
 
 

@@ -3,15 +3,16 @@
 import fcntl
 import os
 import struct
+from pathlib import Path
 
 import pytest
 import torch
 from tests.unit.three_lines.slots import JOB, SIZE, Rank, make_slot, sealed_steps, train_one
 
-from holdfast.contract.snapshot_file import HEADER_SIZE, HeaderWord, parse_header
+from holdfast.contract.snapshot_file import HEADER_SIZE, HeaderWord, SlotHeader, parse_header
 from holdfast.recording.placement import Placement
 from holdfast.snapshots.found import Fetched, SlotsOfBefore, find, newest_common
-from holdfast.snapshots.slot import open_slot
+from holdfast.snapshots.slot import Slot, open_slot
 from holdfast.snapshots.snapshot_source import read_snapshot
 from holdfast.state.loading import LoadFailed, load_state
 
@@ -27,11 +28,24 @@ def taken(tmp_path):
     return rank
 
 
-def test_an_unsealed_slot_holds_nothing(tmp_path):
-    path = make_slot(tmp_path / "snapshots", 0, 0)
+def opened(path: Path) -> Slot:
     slot = open_slot(path)
     assert slot is not None
-    assert slot.header().sealed_step is None
+    return slot
+
+
+def header_of(content: bytes) -> SlotHeader:
+    header = parse_header(content[:HEADER_SIZE])
+    assert header is not None
+    return header
+
+
+def test_an_unsealed_slot_holds_nothing(tmp_path):
+    path = make_slot(tmp_path / "snapshots", 0, 0)
+    slot = opened(path)
+    header = slot.header()
+    assert header is not None
+    assert header.sealed_step is None
     assert read_snapshot(slot, JOB) is None
 
 
@@ -53,8 +67,9 @@ def test_what_the_sidecar_did_not_make_is_not_opened(tmp_path):
 
 def test_only_one_writes_and_nobody_reads_meanwhile(tmp_path):
     path = make_slot(tmp_path / "snapshots", 0, 0)
-    first, second = open_slot(path), open_slot(path)
+    first, second = opened(path), opened(path)
     writing = first.begin()
+    assert writing is not None
     assert second.begin() is None
     with second.reading() as is_free:
         assert not is_free
@@ -67,8 +82,9 @@ def test_only_one_writes_and_nobody_reads_meanwhile(tmp_path):
 
 def test_a_lock_is_given_back_though_a_child_has_its_descriptor_too(tmp_path):
     path = make_slot(tmp_path / "snapshots", 0, 0)
-    slot = open_slot(path)
+    slot = opened(path)
     writing = slot.begin()
+    assert writing is not None
     stay, go = os.pipe()
     child = os.fork()
     if child == 0:
@@ -84,7 +100,7 @@ def test_a_lock_is_given_back_though_a_child_has_its_descriptor_too(tmp_path):
 
 def test_a_file_that_took_the_place_of_another_is_noticed(tmp_path):
     path = make_slot(tmp_path / "snapshots", 0, 0)
-    slot = open_slot(path)
+    slot = opened(path)
     assert slot.is_in_place()
     make_slot(tmp_path / "snapshots", 0, 0)
     assert not slot.is_in_place()
@@ -96,10 +112,13 @@ def test_the_old_checksum_does_not_vouch_for_a_step_that_is_sealed_again(taken):
     with path.open("r+b") as stream:
         for word, value in ((HeaderWord.CHECKED, 3), (HeaderWord.DATA_CRC, 7)):
             os.pwrite(stream.fileno(), struct.pack("<Q", value), int(word) * 8)
-    assert parse_header(path.read_bytes()[:HEADER_SIZE]).data_crc == 7
-    slot = open_slot(path)
-    slot.begin().seal(1)
+    assert header_of(path.read_bytes()).data_crc == 7
+    slot = opened(path)
+    writing = slot.begin()
+    assert writing is not None
+    writing.seal(1)
     header = slot.header()
+    assert header is not None
     assert header.sealed_step == 2
     assert header.data_crc is None
 
@@ -198,7 +217,7 @@ def test_another_ranks_snapshot_is_refused(taken, tmp_path):
 @pytest.mark.parametrize("name", ["layout", "state", "header", "job"])
 def test_a_slot_that_is_damaged_holds_nothing(taken, name):
     path = taken.folder / "rank-0-slot-1"
-    header = parse_header(path.read_bytes()[:HEADER_SIZE])
+    header = header_of(path.read_bytes())
     at, flip = {
         "layout": (HEADER_SIZE + 10, 1),
         "state": (header.state_offset + 10, 1),
@@ -223,7 +242,7 @@ def test_a_changed_byte_of_the_data_is_found_where_the_sidecar_left_a_checksum(t
 
     path = taken.folder / "rank-0-slot-0"
     data = path.read_bytes()
-    header = parse_header(data[:HEADER_SIZE])
+    header = header_of(data)
     crc = zlib.crc32(data[header.data_offset : header.data_offset + header.data_size])
     with path.open("r+b") as stream:
         os.pwrite(stream.fileno(), struct.pack("<QQ", 3, crc), int(HeaderWord.CHECKED) * 8)
@@ -243,7 +262,7 @@ def test_what_lay_ahead_is_cleared(taken):
 def test_a_slot_that_somebody_reads_for_long_is_left_with_a_word(taken, caplog):
     with (taken.folder / "rank-0-slot-0").open() as reader:
         fcntl.flock(reader, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        pauses = []
+        pauses: list[float] = []
         find(taken.folder, 0, JOB).keep_only(None, pauses.append)
     assert sealed_steps(taken.folder) == [2, None]
     assert len(pauses) > 1
@@ -254,7 +273,7 @@ def test_what_lies_behind_and_is_being_written_down_is_not_waited_for(taken, cap
     """A checkpoint of an older step outlives its attempt; it keeps nobody from going on."""
     with (taken.folder / "rank-0-slot-0").open() as reader:
         fcntl.flock(reader, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        pauses = []
+        pauses: list[float] = []
         find(taken.folder, 0, JOB).keep_only((0, 3), pauses.append)
     assert sealed_steps(taken.folder) == [2, 3]
     assert not pauses
@@ -296,7 +315,12 @@ def test_copies_from_other_nodes_are_waited_for_and_their_absence_is_told(tmp_pa
 
 def test_only_the_ranks_that_are_named_wait_for_copies(tmp_path, monkeypatch):
     waited = []
-    monkeypatch.setattr(Fetched, "wait", lambda fetched: waited.append(fetched.attempt) or "")
+
+    def wait(fetched):
+        waited.append(fetched.attempt)
+        return ""
+
+    monkeypatch.setattr(Fetched, "wait", wait)
     SlotsOfBefore(tmp_path, 1, JOB, 3).find(("0", "2"))
     assert waited == []
     SlotsOfBefore(tmp_path, 2, JOB, 3).find(("0", "2"))

@@ -2,16 +2,18 @@
 
 import copy
 import pickle
+from typing import Any
 
 import pytest
 import torch
 
 from holdfast.contract import environment, page
 from holdfast.contract.page import Order, OrderKind, ReplyState, Word
-from holdfast.job import MOST_GATHERED, Job
+from holdfast.job import Job
 from holdfast.loop import Boundary
 from holdfast.recording.placement import Placement
 from holdfast.recording.recorder import Recorder
+from holdfast.recording.waiting_gradients import MOST_GATHERED
 from holdfast.state.data_position import Position
 from holdfast.state.registered import register
 from holdfast.state.saving import Savable
@@ -214,7 +216,7 @@ def test_what_an_adapter_can_not_try_hides_nothing_of_the_rest():
     assert found[-1].startswith("thing['f'] is")
 
 
-LIVE = {}
+LIVE: dict[str, Any] = {}
 """What objects reach that no copy of them holds."""
 
 
@@ -227,6 +229,7 @@ def reach_the_training(*_):
 class Reaching(Thing):
     """As a callback that gives a global EMA its numbers, rewrites a log file, or broadcasts."""
 
+    back: object
     load_state_dict = reach_the_training
 
 
@@ -311,7 +314,9 @@ class Watched:
 
     @property
     def reply(self):
-        return page.parse_reply(bytes(self.memory)).state
+        reply = page.parse_reply(bytes(self.memory))
+        assert reply is not None
+        return reply.state
 
 
 def test_it_is_tried_behind_the_first_steps_and_told_once(tmp_path, caplog):

@@ -93,7 +93,7 @@ def test_what_is_being_written_is_not_read(tmp_path: Path) -> None:
 
 def test_a_state_that_does_not_fit_its_checksum_is_not_sealed(tmp_path: Path) -> None:
     content = bytearray(slot_bytes(3, 7, data=b"weights"))
-    header = parse_header(content)
+    header = parse_header(bytes(content))
     assert header is not None
     content[header.state_offset] ^= 1
     copy = begin(tmp_path / "rank-3-slot-0", bytes(content))
@@ -148,7 +148,7 @@ def test_a_header_whose_zones_overlap_or_leave_the_file_is_refused(
 ) -> None:
     raw = bytearray(slot_bytes(3, 7, data=b"weights"))
     raw[8 * word : 8 * word + 8] = value.to_bytes(8, "little")
-    header = parse_header(raw)
+    header = parse_header(bytes(raw))
     assert header is None or not is_plausible(header)
     with pytest.raises(ProtocolError, match="no slot"):
         parse_expected(bytes(raw[:HEADER_SIZE]), Expected(JOB, 3, 0, 7))

@@ -13,6 +13,7 @@ import types
 import zlib
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 import torch
@@ -26,7 +27,7 @@ from holdfast.state.own_file import read_own
 from holdfast.state.torch_checkpoint import FolderReader
 from holdfast_sidecar.checkpoint.directory import CheckpointDirectory
 from holdfast_sidecar.checkpoint.manifest import hash_file
-from holdfast_sidecar.checkpoint.writer.requests import Seal, WriteParts
+from holdfast_sidecar.checkpoint.writer.requests import Entered, Seal, WriteParts
 from holdfast_sidecar.checkpoint.writer.service import Answering
 from holdfast_sidecar.config.settings import CheckpointSettings
 from holdfast_sidecar.records.checkpoint import CheckpointOrder, SavedPart
@@ -61,7 +62,9 @@ class Scene:
         plan = Plan(0, 1, "running", [Member("a", "1", 0, 0, world_size)], world_size)
         saved = [SavedPart("aa", files=part.files) for part in parts]
         answering = Answering(JOB, self.settings)
-        return answering.answer(Seal(self.order(), plan, saved), lambda *_: None).entry
+        answer = answering.answer(Seal(self.order(), plan, saved), lambda *_: None)
+        assert isinstance(answer, Entered)
+        return answer.entry
 
     @property
     def folder(self):
@@ -184,6 +187,7 @@ def test_a_slot_that_is_being_written_is_not_read(scene):
 def test_a_torn_layout_or_state_is_not_written(scene, zone):
     path = seal_slot(scene.shm, 0, 5, shared_state())
     header = parse_header(path.read_bytes())
+    assert header is not None
     flip(path, HEADER_SIZE if zone == "layout" else header.state_offset)
     with pytest.raises(OSError, match="torn"):
         scene.write([0])
@@ -201,6 +205,7 @@ def test_tensors_that_changed_since_the_sidecar_looked_are_not_written(scene):
 def note_crc(path):
     """As a sidecar does that looked at the tensors; answers the slot's header."""
     header = parse_header(path.read_bytes())
+    assert header is not None
     data = path.read_bytes()[header.data_offset : header.data_offset + header.data_size]
     with path.open("r+b") as stream:
         for word, value in ((HeaderWord.DATA_CRC, zlib.crc32(data)), (HeaderWord.CHECKED, 6)):
@@ -266,9 +271,11 @@ def test_the_same_part_may_be_written_again(scene):
 
 def test_nobody_overwrites_a_slot_while_any_part_is_written(scene):
     paths = [seal_slot(scene.shm, rank, 5, shared_state(), world_size=2) for rank in range(2)]
-    refused = []
+    refused: list[Path] = []
+    told: list[int] = []
 
     def try_to_take(done, total):
+        told.append(done)
         for path in paths:
             descriptor = os.open(path, os.O_RDWR)
             try:
@@ -278,11 +285,7 @@ def test_nobody_overwrites_a_slot_while_any_part_is_written(scene):
             finally:
                 os.close(descriptor)
 
-    told = []
-    scene.answer(
-        WriteParts(scene.order(), [0, 1], str(scene.shm)),
-        lambda done, total: (told.append(done), try_to_take(done, total)),
-    )
+    scene.answer(WriteParts(scene.order(), [0, 1], str(scene.shm)), try_to_take)
     assert told
     assert len(refused) == 2 * len(told)
 
@@ -389,6 +392,7 @@ def test_checking_a_slot_counts_as_progress(scene):
     note_crc(path)
     scene.write([0])
     header = parse_header(path.read_bytes())
+    assert header is not None
     written = sum(fact.size for fact in scene.write([0]).files.values())
     assert scene.told[0][0] == header.data_size
     assert scene.told[0][1] < header.data_size + 2 * written

@@ -18,7 +18,9 @@ def canvas(
     return Canvas(view, choice or ViewState(), width, height, signs)
 
 
-def drawn(view: LiveView, pane: Pane, read: str = "", **more: int) -> list[str]:
+def drawn(
+    view: LiveView, pane: Pane, read: str = "", width: int = 78, height: int = 19
+) -> list[str]:
     """The title and every row."""
-    made = body(canvas(view, ViewState(pane=pane, read=read), **more))
+    made = body(canvas(view, ViewState(pane=pane, read=read), width, height))
     return [plain(line).rstrip() for line in (made.title, *made.rows(0, len(made.keys)))]

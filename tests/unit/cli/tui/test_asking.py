@@ -245,7 +245,7 @@ def test_a_certificate_that_is_none_is_told_in_one_line(
     if content is not None:
         path.write_text(content)
     with pytest.raises(BadInput, match=says):
-        Access(**{field_of_it: str(path)}).context()
+        Access(only_secured=False, **{field_of_it: str(path)}).context()
 
 
 @pytest.mark.parametrize("content", [b"", b"two words\n", b"\xff\xfe", b"a\nb\n"])

@@ -23,7 +23,7 @@ def test_the_map_is_as_wide_as_there_is_room_or_as_it_has_columns(room: int) -> 
 
 def test_a_short_slowness_is_not_lost_where_columns_are_put_together() -> None:
     told = heat(1)
-    told = replace(told, rows={0: [1.0] * 70 + [2.5] + [1.0] * 49})
+    told = replace(told, rows={0: [*[1.0] * 70, 2.5, *[1.0] * 49]})
     assert row(told, 20, 0).count("▇") == 1
 
 

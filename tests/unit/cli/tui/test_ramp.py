@@ -32,7 +32,7 @@ def lightness(colour: str, seen_through: Matrix) -> float:
     """CIE L* of what somebody sees."""
     seen = [sum(a * b for a, b in zip(row, linear(colour), strict=True)) for row in seen_through]
     luminance = 0.2126 * seen[0] + 0.7152 * seen[1] + 0.0722 * seen[2]
-    return 116 * max(luminance, 0.0) ** (1 / 3) - 16
+    return float(116 * max(luminance, 0.0) ** (1 / 3) - 16)
 
 
 @pytest.mark.parametrize("lacks", LACKING)

@@ -3,7 +3,9 @@ who can be found when nobody answers any more."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -25,7 +27,7 @@ from holdfast_sidecar.config.settings import BadInput
 from holdfast_sidecar.export.live.packing import pack
 from holdfast_sidecar.export.live.view import LiveView
 from holdfast_sidecar.store.memory_store import MemoryServer, MemoryStore
-from holdfast_sidecar.store.protocol import Section, View
+from holdfast_sidecar.store.protocol import OPEN_SECTIONS, Section, View
 
 LEADER = replace(healthy(4), node="b", leader_node="b", leader_address="b:1")
 FOLLOWER = replace(healthy(4), node="a", is_leader=False, leader_node="b", leader_address="b:1")
@@ -179,7 +181,7 @@ def test_a_token_is_shown_in_the_clear_to_what_this_machine_knows_as_its_own_alo
     told = {near: replace(FOLLOWER, leader_address=far), far: LEADER}
     for here in ([], [near], [near, far]):
         net = Net(told, found=[near])
-        SidecarSource("llm", lambda: [near], Access("token"), net.ask, lambda h=here: h).read()
+        SidecarSource("llm", lambda: [near], Access("token"), net.ask, partial(list, here)).read()
         assert net.shown == {near: near in here, far: far in here}
 
 
@@ -196,14 +198,16 @@ class Beating(MemoryStore):
 
     reads = 0
 
-    def read(self) -> View:
+    def read(self, sections: Collection[Section] = OPEN_SECTIONS) -> View:
         self.reads += 1
-        told = [picture(Job(16), now_s=float(at)).orders.view for at in (1, self.reads)]
-        assert told[0] is not None
-        assert told[1] is not None
-        still, moving = (one.section(Section.NODES) for one in told)
-        nodes = {"node-0": moving["node-0"], "node-1": still["node-1"]}
-        return replace(told[1], sections={**told[1].sections, Section.NODES: nodes})
+        still, moving = (picture(Job(16), now_s=float(at)).orders.view for at in (1, self.reads))
+        assert still is not None
+        assert moving is not None
+        nodes = {
+            "node-0": moving.section(Section.NODES)["node-0"],
+            "node-1": still.section(Section.NODES)["node-1"],
+        }
+        return replace(moving, sections={**moving.sections, Section.NODES: nodes})
 
 
 def test_by_redis_alone_too_who_does_not_move_is_not_taken_for_alive() -> None:

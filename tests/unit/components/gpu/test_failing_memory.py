@@ -26,7 +26,7 @@ from holdfast_sidecar.records.findings import Kind, Remedy
 def test_memory_that_fails_is_told_at_the_first_reading(
     said: dict[str, float], trouble: str, remedy: Remedy
 ) -> None:
-    (finding,) = found(watched(lambda _: [gpu(2, **said)], 0))
+    (finding,) = found(watched(lambda _: [gpu(2, None, **said)], 0))
     assert (finding.kind, finding.what) == (Kind.GPU_MEMORY_FAILING, f"gpu2-{trouble}")
     assert finding.remedy is remedy
     assert not finding.acts
@@ -43,7 +43,7 @@ def test_memory_that_fails_is_told_at_the_first_reading(
     ],
 )
 def test_memory_within_its_limits_is_well(said: dict[str, float]) -> None:
-    assert troubles(watched(lambda _: [gpu(2, **said)], 0)) == []
+    assert troubles(watched(lambda _: [gpu(2, None, **said)], 0)) == []
 
 
 def test_a_finding_tells_how_sure_it_is_whose_the_gpu_is() -> None:

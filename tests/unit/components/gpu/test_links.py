@@ -71,7 +71,7 @@ def test_one_such_error_is_told_for_a_minute_and_those_of_before_are_not(
     signal: str, trouble: str, remedy: Remedy
 ) -> None:
     def at(t: float) -> list[Gpu]:
-        one = gpu(0, **{signal: 40 if t < 30 else 41})
+        one = gpu(0, None, **{signal: 40 if t < 30 else 41})
         is_hopper = signal == "NVLINK_RECOVERIES"
         return [without(one, Signal.NVLINK_RECOVERY_FAILED) if is_hopper else one]
 

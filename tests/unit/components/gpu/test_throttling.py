@@ -20,11 +20,11 @@ from holdfast_sidecar.records.findings import Kind
 def test_heat_and_brakes_are_told_by_their_share_of_time(
     signal: str, share: float, trouble: str
 ) -> None:
-    scene = watched(lambda t: [gpu(0, **{signal: 100 + share * t}, TEMPERATURE_MARGIN=2)], 60)
+    scene = watched(lambda t: [gpu(0, None, **{signal: 100 + share * t}, TEMPERATURE_MARGIN=2)], 60)
     (finding,) = found(scene)
     assert (finding.kind, finding.what) == (Kind.GPU_THROTTLED, f"gpu0-{trouble}")
     assert f"{share:.0%} of the last minute; 2 degrees" in finding.evidence[0]
-    assert troubles(watched(lambda t: [gpu(0, **{signal: 100 + share * t / 4})], 60)) == []
+    assert troubles(watched(lambda t: [gpu(0, None, **{signal: 100 + share * t / 4})], 60)) == []
 
 
 def test_seconds_of_heat_in_a_minute_are_not_told_before_half_a_minute_is_seen() -> None:

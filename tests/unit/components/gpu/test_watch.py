@@ -71,7 +71,7 @@ def test_garbage_is_neither_judged_nor_kept() -> None:
         "POWER": math.inf,
         "TEMPERATURE_MARGIN": -3.0,
     }
-    clean = leave_out_garbage(reading(gpu(0, **values), gpu(1)))
+    clean = leave_out_garbage(reading(gpu(0, None, **values), gpu(1)))
     kept = clean.gpus[0].values
     garbage = {Signal[name] for name in values} - {Signal.TEMPERATURE_MARGIN}
     assert garbage.isdisjoint(kept)

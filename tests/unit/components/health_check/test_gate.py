@@ -82,7 +82,7 @@ FAULTS = [
 
 @pytest.mark.parametrize(("values", "told"), FAULTS)
 def test_what_a_gpu_says_of_itself_makes_a_node_unfit(values: dict[str, float], told: str) -> None:
-    verdict = judge(machine(gpu(**values), gpu(1))).verdict(1.0)
+    verdict = judge(machine(gpu(0, "", **values), gpu(1))).verdict(1.0)
     (reason,) = verdict.reasons
     assert reason.startswith(told)
     assert (verdict.state, verdict.gpus, verdict.gpus_all) == ("unfit", 1, 2)
@@ -103,7 +103,7 @@ def test_what_a_gpu_says_of_itself_makes_a_node_unfit(values: dict[str, float], 
     ],
 )
 def test_what_is_not_said_or_makes_no_sense_keeps_nobody_out(values: dict[str, float]) -> None:
-    assert judge(machine(gpu(**values))).verdict(1.0).state == "fit"
+    assert judge(machine(gpu(0, "", **values))).verdict(1.0).state == "fit"
 
 
 def test_fewer_gpus_than_there_should_be() -> None:
@@ -300,7 +300,7 @@ def test_every_check_has_a_test_here() -> None:
 def link(width: int, generation: int, busy: float = 0.0, most: bool = True) -> Gpu:
     values = {"PCIE_WIDTH": width, "PCIE_GENERATION": generation, "BUSY": busy}
     able = {"PCIE_WIDTH_MOST": 16, "PCIE_GENERATION_MOST": 5} if most else {}
-    return gpu(**values, **able)
+    return gpu(0, "", **values, **able)
 
 
 def after(*seen: Gpu) -> LinkMemory:

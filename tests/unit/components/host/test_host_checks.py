@@ -43,7 +43,9 @@ def told(host: HostReading) -> list[tuple[Kind, str]]:
     return [(finding.kind, finding.what) for finding in found(host)]
 
 
-def over_time(host: HostReading, span_s: float, before: dict[str, Any], now: dict[str, Any]) -> Any:
+def over_time(
+    host: HostReading, span_s: float, before: dict[str, Any], now: dict[str, Any]
+) -> HostReading:
     """The host with one tally from then, looks like now's in between, and one from now."""
     times = [float(t) for t in range(15, int(span_s), 15)]
     between = [CounterHistory(at_s=1000.0 + t, **now) for t in times]

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from holdfast_sidecar.components.host import storage
 from holdfast_sidecar.components.host.storage import RoomsProbe, read_room
 
 
@@ -24,7 +23,7 @@ def dead_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
             assert answers.wait(30)
         return real(path)
 
-    monkeypatch.setattr(storage.os, "statvfs", statvfs)
+    monkeypatch.setattr(os, "statvfs", statvfs)
     yield answers
     answers.set()
 
@@ -39,7 +38,7 @@ def test_a_file_system_that_makes_inodes_as_it_needs_them_has_no_count(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     facts = os.statvfs_result((4096, 4096, 9, 8, 7, 0, 0, 0, 0, 255))
-    monkeypatch.setattr(storage.os, "statvfs", lambda _: facts)
+    monkeypatch.setattr(os, "statvfs", lambda _: facts)
     room = read_room(tmp_path)
     assert room is not None
     assert (room.files, room.files_available) == (None, None)
@@ -66,6 +65,6 @@ def test_a_room_that_refuses_is_left_out(tmp_path: Path, monkeypatch: pytest.Mon
     def refuse(_: Path) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(storage.os, "statvfs", refuse)
+    monkeypatch.setattr(os, "statvfs", refuse)
     read = RoomsProbe({"shm": tmp_path}).read(0.0)
     assert (read.rooms, read.silent) == ({}, {})

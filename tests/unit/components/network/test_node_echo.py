@@ -60,7 +60,7 @@ def echo(listen: str = "127.0.0.1:0") -> NodeRoundTrip:
 
 
 def company(node: NodeRoundTrip) -> RoundTripPeers | None:
-    return node._exchange.company if node._exchange is not None else None
+    return None if node._exchange is None else node._exchange.company  # type: ignore[attr-defined]
 
 
 def test_alone_nothing_is_opened() -> None:

@@ -12,7 +12,7 @@ from tests.unit.ranks.scene import history, look
 from holdfast_sidecar.components.gpu.readings import Gpu, GpuReading, GpuUser, Signal
 from holdfast_sidecar.components.xid import component
 from holdfast_sidecar.components.xid.checks import MOST_NUMBERS, XidReading, find_gpu_faults
-from holdfast_sidecar.components.xid.component import XidAttention, look_around
+from holdfast_sidecar.components.xid.component import Around, XidAttention, look_around
 from holdfast_sidecar.components.xid.engine import Judgement, judge
 from holdfast_sidecar.components.xid.events import XidEvent
 from holdfast_sidecar.components.xid.history import MOST_KEPT, History
@@ -47,7 +47,7 @@ class Node:
         self.owners: Mapping[str, int] = {"GPU-a": 0, "GPU-b": 1}
         self.certain = frozenset({"GPU-a", "GPU-b"})
         self.guess = 0.6
-        self.around = None
+        self.around: Around | None = None
         self.sequence = 0
 
     def tick(

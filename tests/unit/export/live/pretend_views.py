@@ -65,7 +65,7 @@ def troubled(ranks: int, has_gpus: bool = False) -> LiveView:
     told[2] = replace(told[2], slowdown=0.31, cause="gpu_clock", own_s=1.21, step_s=1.31)
     told[3] = replace(told[3], alive=False, phase="backward", phase_since_unix_s=NOW - 7)
     rows = dict(view.heat.rows)
-    rows[2] = [1.0] * 60 + [1.31] * 40 + [2.5] * 20
+    rows[2] = [*[1.0] * 60, *[1.31] * 40, *[2.5] * 20]
     return replace(
         view,
         light="red",

@@ -28,14 +28,18 @@ def test_own_ranks_are_seen_as_they_are_now() -> None:
     own = history(look(10.0, Phase.BACKWARD, step=99, records=steps(20, forward=30)))
     told = told_now(replace(known_picture(), ranks=ranks(own)))
     assert [(rank.rank, rank.phase) for rank in told.ranks] == [(0, int(Phase.BACKWARD))]
+    assert told.ranks[0].own_s is not None
     assert told.ranks[0].own_s > 0
 
 
 def test_a_report_from_before_the_store_went_away_does_not_hold_up_the_job_s_step() -> None:
-    attempt = picture(Job(1)).orders.plan.attempt
-    own = replace(ranks(history(look(10.0, step=5000))), attempt=attempt)
+    plan = picture(Job(1)).orders.plan
+    assert plan is not None
+    own = replace(ranks(history(look(10.0, step=5000))), attempt=plan.attempt)
     away = picture(Job(1), store_up=False)
-    assert told_now(away).step < 5000
+    step = told_now(away).step
+    assert step is not None
+    assert step < 5000
     assert told_now(replace(away, ranks=own)).step == 5000
 
 

@@ -68,7 +68,7 @@ def named(
     ],
 )
 def test_the_signal_that_explains_the_time_is_the_cause(
-    cause: SlowCause, part: str, signals: dict[str, int]
+    cause: SlowCause, part: str, signals: dict[str, Any]
 ) -> None:
     verdict = named(part, **signals)
     assert verdict.cause is cause
@@ -170,7 +170,7 @@ def gpu(kind: Kind, what: str, rank: int = 0, node: str = "a") -> Finding:
     ],
 )
 def test_what_was_found_about_its_gpu_counts_where_it_acts(
-    cause: SlowCause, finding: Finding, part: str, signals: dict[str, int]
+    cause: SlowCause, finding: Finding, part: str, signals: dict[str, Any]
 ) -> None:
     witness = hear([finding], RankPlace(0, "a"))
     assert named(part, witness=witness, **signals).cause is cause

@@ -108,7 +108,7 @@ def test_groups_of_a_known_purpose_place_their_members(
     pipeline: str, replicas: str, tensors: str
 ) -> None:
     groups = {pipeline: [1, 3, 5], replicas: [2, 3], tensors: [3]}
-    assert sorted(described(3, **groups).split()) == ["dp=1/2", "pp=1/3", "tp=0/1"]
+    assert sorted(described(3, None, **groups).split()) == ["dp=1/2", "pp=1/3", "tp=0/1"]
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_groups_of_a_known_purpose_place_their_members(
     ],
 )
 def test_what_a_group_of_another_name_is_for_is_not_guessed(title: str) -> None:
-    assert described(1, **{title: [0, 1, 2, 3]}) == ""
+    assert described(1, None, **{title: [0, 1, 2, 3]}) == ""
 
 
 def test_groups_of_one_purpose_that_place_a_rank_differently_say_nothing_of_it() -> None:
@@ -140,7 +140,7 @@ def test_groups_that_this_rank_is_not_in_and_torn_ones_place_nobody() -> None:
     assert spell_layout("{}", '{"0":{"title":"pp"},"1":3,"2":{"title":"pp","ranks":4}}', 0) == ""
 
 
-MESSAGES = {"messages": {"after": 0, "with": [2, 0]}}
+MESSAGES: dict[str, object] = {"messages": {"after": 0, "with": [2, 0]}}
 
 
 def test_messages_are_told_where_they_may_be_those_of_stages_that_nothing_names() -> None:

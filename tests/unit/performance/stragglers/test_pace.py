@@ -38,7 +38,7 @@ def test_every_rank_slower_from_a_step_on_is_told_with_that_step() -> None:
     assert change is not None
     assert (change.since_step, change.part) == (200, "forward")
     assert change.ratio == pytest.approx(3.0)
-    assert (change.before_s, change.now_s) == (pytest.approx(0.28), pytest.approx(0.84))
+    assert (change.before_s, change.now_s) == pytest.approx((0.28, 0.84))
     assert told[230] == change
     assert min(step for step, one in told.items() if one) <= 210
 

@@ -518,7 +518,7 @@ def test_a_machine_without_a_driver_is_a_normal_machine(
 def test_a_machine_without_the_library_is_a_normal_machine(
     fake_nvml: FakeNvml, pynvml: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pynvml.nvmlLib = None
+    monkeypatch.setattr(pynvml, "nvmlLib", None)
     monkeypatch.setattr(pynvml, "CDLL", lambda name: (_ for _ in ()).throw(OSError(name)))
     assert Devices(pynvml).read(0.0) == GpuReading(is_present=False)
 

@@ -111,11 +111,13 @@ def later(**changes: Any) -> GpuReading:
 )
 def test_a_later_reading_arrives_as_it_was_sent(after: GpuReading) -> None:
     speller = Speller()
-    heard = None
+    heard: GpuReading | None = None
     for reading in (READING, after, after, READING):
         word, content = speller.spell(reading)
-        heard = parse_message(f"{word} {content}".encode(), heard)
-        assert heard == reading
+        told = parse_message(f"{word} {content}".encode(), heard)
+        assert isinstance(told, GpuReading)
+        assert told == reading
+        heard = told
 
 
 def test_of_a_later_reading_only_what_changed_is_told() -> None:
