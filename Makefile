@@ -3,8 +3,8 @@
 
 PYTHON ?= python3
 SEEDS ?= 100
-# Two files of tests at a time, as most of what they do is wait for processes; the long ones first
-# (tests/conftest.py), where xdist by itself would take those first that have many tests.
+# Two files of tests at a time; the long ones first (tests/durations.json, which `make durations`
+# records anew), where xdist by itself would take those first that have many tests.
 ABREAST := --numprocesses 2 --dist loadfile --no-loadscope-reorder
 VENV := .venv
 BIN := $(VENV)/bin
@@ -12,7 +12,7 @@ READY := $(VENV)/.ready
 
 # One thing at a time: the tests and the demo time what they see.
 .NOTPARALLEL:
-.PHONY: help setup check format test test-unit test-system coverage demo bench matrix build soak pictures clean
+.PHONY: help setup check format test test-unit test-system durations coverage demo bench matrix build soak pictures clean
 
 help:
 	@echo 'make setup          virtual environment in $(VENV), Debian packages when root'
@@ -21,6 +21,7 @@ help:
 	@echo 'make test           make test-unit, then make test-system'
 	@echo 'make test-unit      the unit tests against the wheel, from an empty folder'
 	@echo 'make test-system    integration and end-to-end tests'
+	@echo 'make durations      all tests, and how long each file takes, into tests/durations.json'
 	@echo 'make coverage       the unit tests again, with what they cover, file by file'
 	@echo 'make demo           four ranks survive a kill, a freeze and a lost node'
 	@echo 'make bench          every benchmark, into bench/results/'
@@ -53,6 +54,10 @@ test-unit: build
 
 test-system: $(READY)
 	$(BIN)/python -m pytest $(ABREAST) -m 'not soak' --durations 10 --durations-min 3 tests/end_to_end tests/integration
+
+# How long each file takes, for the order in which they run.
+durations: $(READY)
+	$(BIN)/python -m pytest -q $(ABREAST) -m 'not soak' --record-durations tests
 
 # Not in CI: tracing doubles the time of the unit tests, and sees nothing of what the others start.
 coverage: $(READY)

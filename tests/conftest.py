@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import sys
 import tempfile
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -21,27 +23,47 @@ from tests import servers
 
 os.umask(0o022)  # what tests make stands for what Holdfast makes, which others can't write
 
-LONG = (
-    "end_to_end/faults/test_slow_node.py",
-    "end_to_end/oncall/test_one_evening.py",
-    "end_to_end/hardware/test_stories.py",
-    "end_to_end/hangs/test_twelve_hangs.py",
-    "end_to_end/faults/test_health_gate.py",
-    "end_to_end/faults/test_node_death.py",
-    "end_to_end/faults/test_same_result.py",
-    "end_to_end/faults/test_kills_at_any_moment.py",
-    "end_to_end/faults/test_jobs_together.py",
-    "end_to_end/faults/test_planned_work.py",
-    "end_to_end/checkpoint/test_bad_numbers.py",
-)
-"""Files that take some 40 s or more, the longest first. One that is left for the end keeps one
-worker busy while the others have nothing to do."""
+LONG_S = 5.0
+DURATIONS = Path(__file__).with_name("durations.json")
+"""File of tests -> seconds that it took when it was last recorded (`--record-durations`)."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--record-durations",
+        action="store_true",
+        help="write how long each file took into tests/durations.json, by which they are ordered",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Only where results come together: a worker of xdist sees but its own."""
+    if config.getoption("--record-durations") and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Durations(), "durations")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The long files come first, then the others as they were found."""
-    places = {str(Path(__file__).parent / name): place for place, name in enumerate(LONG)}
-    items.sort(key=lambda item: places.get(str(item.path), len(LONG)))
+    """The files that take longest come first: one that is left for the end keeps one worker busy
+    while the others have nothing to do."""
+    recorded: dict[str, float] = json.loads(DURATIONS.read_text())
+    items.sort(key=lambda item: -recorded.get(item.nodeid.partition("::")[0], 0.0))
+
+
+class Durations:
+    """Adds up what each file of tests takes."""
+
+    def __init__(self) -> None:
+        self.seconds: defaultdict[str, float] = defaultdict(float)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Setup, call and teardown."""
+        self.seconds[report.nodeid.partition("::")[0]] += report.duration
+
+    def pytest_sessionfinish(self) -> None:
+        """What is quick need not be told: it comes in any order."""
+        recorded = json.loads(DURATIONS.read_text()) | self.seconds
+        long = {name: round(took, 1) for name, took in recorded.items() if took >= LONG_S}
+        DURATIONS.write_text(json.dumps(long, indent=1, sort_keys=True) + "\n")
 
 
 @pytest.fixture

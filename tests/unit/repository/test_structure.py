@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 from collections.abc import Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -102,3 +103,8 @@ def test_there_is_no_more_code_than_there_was() -> None:
     roots = ("sidecar", "hooks", "bench", "testing", "scripts")
     paths = [path for root in roots for path in (ROOT / root).rglob("*.py")]
     assert sum(len(path.read_text().splitlines()) for path in paths) <= MOST_LINES
+
+
+def test_how_long_it_takes_is_recorded_of_tests_that_are_there() -> None:
+    recorded = json.loads((ROOT / "tests/durations.json").read_text())
+    assert [name for name in recorded if not (ROOT / name).exists()] == []
