@@ -39,6 +39,7 @@ BENCHMARKS = {
     "stragglers": "bench.stragglers.rows",
     "oncall": "bench.oncall.rows",
     "harmless": "bench.harmless.measuring",
+    "house": "bench.house",
 }
 """Name -> module that holds BENCHMARK; imported only when it is asked for."""
 ALL = "all"

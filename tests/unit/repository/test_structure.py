@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).parents[3]
 SIDECAR, HOOKS = ROOT / "sidecar/holdfast_sidecar", ROOT / "hooks/holdfast"
 
-MOST_LINES = 122_400
+MOST_LINES = 122_500
 """Of sidecar, hooks, bench, testing and scripts together. A ratchet: raised only in a commit that
 says why."""
 
