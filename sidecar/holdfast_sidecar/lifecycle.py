@@ -50,8 +50,6 @@ from holdfast_sidecar.store.protocol import Section
 
 log = logging.getLogger(__name__)
 
-logger = logging.getLogger(__name__)
-
 
 # Why a sidecar that may leave stays, in a file that its launcher reads, and what it says last.
 
@@ -321,7 +319,7 @@ class Shutdown:
         if self.launcher.is_alive():
             return True
         if self._gone_s is None:
-            logger.warning("launcher %d is gone; leaving in %g s", self.launcher.pid, self.grace_s)
+            log.warning("launcher %d is gone; leaving in %g s", self.launcher.pid, self.grace_s)
             self._gone_s = now_s
         # A new launcher of this job on this node starts a sidecar of its own.
         self.has_successor = has_new_owner(self.places.lock)
