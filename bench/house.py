@@ -84,8 +84,10 @@ def _before() -> Iterator[Path]:
 
 def _start(root: Path) -> float:
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        # Where Python may not write bytecode, the fresh worktree would be compiled at each start.
+        inherited = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
         environment = {
-            **os.environ,
+            **inherited,
             "PYTHONPATH": f"{root}/sidecar:{root}/hooks",
             "HOLDFAST_SET_PATHS_SHM_DIR": folder,
             "HOLDFAST_SET_PATHS_STATE_DIR": f"{folder}/state",
