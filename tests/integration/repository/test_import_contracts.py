@@ -36,6 +36,14 @@ PLANTED = {
         "sidecar/holdfast_sidecar/policy/planted.py",
         "def answer() -> None:\n    import socket",
     ),
+    "checks and live views do no I/O themselves, though what they are given is read beside it": (
+        "sidecar/holdfast_sidecar/export/live/panels.py",
+        "def answer() -> None:\n    import socket",
+    ),
+    "nothing on the sidecar's path imports what draws on a terminal": (
+        "sidecar/holdfast_sidecar/cli/planted.py",
+        "import holdfast_sidecar.cli.tui",
+    ),
     "what is exported does not know how it is served": (
         "sidecar/holdfast_sidecar/export/catalogue.py",
         "import holdfast_sidecar.export.routes",
@@ -53,7 +61,7 @@ PLANTED = {
         "import holdfast_sidecar.checkpoint.writer.service",
     ),
     "Textual is imported where the screen is drawn, and nowhere else": (
-        "sidecar/holdfast_sidecar/cli/planted.py",
+        "sidecar/holdfast_sidecar/cli/grafana/planted.py",
         "def answer() -> None:\n    import textual",
     ),
     "a live view becomes lines by pure functions": (

@@ -435,7 +435,7 @@ def unlisted(source: str) -> list[str]:
 
 def test_the_table_names_every_private_part_of_torch_that_our_code_reads() -> None:
     ours = [path for top in ("hooks", "sidecar") for path in (REPOSITORY / top).rglob("*.py")]
-    assert len(ours) > 400
+    assert len(ours) > 440
     found = [
         f"{path.relative_to(REPOSITORY)} reads {name} of torch: add it to PARTS with its reason"
         for path in sorted(ours)
